@@ -1,0 +1,207 @@
+#include "compat.h"  // first: it opens the interpreter's internals before Python.h is read
+
+#include "dispatch/serve.h"
+
+#include "cache/cell.h"
+#include "hook/thread.h"
+#include "ref.h"
+#include "guards/sentinel.h"
+
+namespace dyncomp {
+
+PyObject* serve_eager_once = nullptr;
+PyObject* serve_freeze = nullptr;
+
+namespace {
+
+PyObject* miss_callback = nullptr;
+PyObject* report_callback = nullptr;
+bool all_disabled = false;
+
+// ---- running an entry ---------------------------------------------------------------------------------------------
+
+bool shows_the_users_frame(PyObject* run, PyCodeObject* users) {
+  if (!PyFunction_Check(run)) return false;
+  PyCodeObject* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(run));
+  return code->co_filename == users->co_filename || PyUnicode_Compare(code->co_filename, users->co_filename) == 0;
+}
+
+// An exception left compiled code that has no frame of the user's function: adds one to the traceback.
+void add_users_frame(PyFunctionObject* function, PyObject* run) {
+  PyCodeObject* code = reinterpret_cast<PyCodeObject*>(function->func_code);
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  const char* name = nullptr;
+  const char* filename = nullptr;
+  if (!shows_the_users_frame(run, code)) {
+    name = PyUnicode_AsUTF8(code->co_name);
+    filename = PyUnicode_AsUTF8(code->co_filename);
+    PyErr_Clear();
+  }
+  PyErr_Restore(type, value, traceback);
+  if (name != nullptr && filename != nullptr) compat::add_traceback(name, filename, code->co_firstlineno);
+}
+
+// A frame of Python code counts against the recursion limit by itself, like the frame it stands for.
+PyObject* call_run(PyObject* run, PyObject** captures, size_t count) {
+  size_t nargsf = count | PY_VECTORCALL_ARGUMENTS_OFFSET;
+  if (PyFunction_Check(run)) return PyObject_Vectorcall(run, captures, nargsf, nullptr);
+  if (Py_EnterRecursiveCall(" in a compiled call") != 0) return nullptr;
+  PyObject* result = PyObject_Vectorcall(run, captures, nargsf, nullptr);
+  Py_LeaveRecursiveCall();
+  return result;
+}
+
+PyObject* run_entry(Entry* entry, Owner* owner, PyFunctionObject* function, Captures& captures) {
+  PyObject* run = Py_NewRef(entry->run);
+  ++entry->hits;
+  PyObject* result;
+  if (entry->whole) {
+    Scope quiet(Scope::Mode::quiet, nullptr);
+    result = call_run(run, captures.data(), captures.count());
+  } else {
+    Scope candidates(Scope::Mode::candidates, owner);
+    if (PyFunction_Check(run)) {
+      this_thread.passthrough = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(run));
+    }
+    result = call_run(run, captures.data(), captures.count());
+  }
+  if (result == nullptr) add_users_frame(function, run);
+  Py_DECREF(run);
+  return result;
+}
+
+// Runs the first entry whose guards hold; false if there is none.
+bool run_match(Cache* cache, Owner* owner, PyFunctionObject* function, PyObject* const* args, PyObject** result) {
+  // A guard can, rarely, run a finaliser that changes the cache: the size is read anew and the entry is held.
+  for (size_t i = 0; i < cache->entries->size(); ++i) {
+    Entry* entry = (*cache->entries)[i];
+    Py_INCREF(entry);
+    Captures captures;
+    if (tree_match(entry->guards, function, args, captures)) {
+      if (i > 0 && i < cache->entries->size() && (*cache->entries)[i] == entry) cache_promote(cache, i);
+      *result = run_entry(entry, owner, function, captures);
+      Py_DECREF(entry);
+      return true;
+    }
+    Py_DECREF(entry);
+  }
+  return false;
+}
+
+// ---- a miss -------------------------------------------------------------------------------------------------------
+
+// Tells of a fault that the call can survive; false with an exception if the listener wants the call to fail.
+bool report(const char* kind, PyObject* detail) {
+  if (report_callback == nullptr) return true;
+  Ref callback = Ref::share(report_callback);
+  return static_cast<bool>(Ref::steal(PyObject_CallFunction(callback.get(), "sO", kind, detail)));
+}
+
+PyObject* call_callback(Cache* cache, Owner* owner, PyFunctionObject* function, PyObject* const* args,
+                        Py_ssize_t count) {
+  Ref slots = Ref::steal(PyTuple_New(count));
+  if (!slots) return nullptr;
+  for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SET_ITEM(slots.get(), i, Py_NewRef(args[i]));
+  Ref callback = Ref::share(miss_callback);
+  PyObject* values[] = {nullptr, reinterpret_cast<PyObject*>(function), slots.get(), owner->object,
+                        reinterpret_cast<PyObject*>(cache)};
+  return PyObject_Vectorcall(callback.get(), values + 1, 4 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+}
+
+// The driver made an entry that does not hold for the very call it was made for. Compiling again would not help.
+Served reject_entry(Cache* cache, Entry* entry, PyFunctionObject* function, PyObject* const* args, PyObject** result) {
+  cache->skipped = true;
+  *result = nullptr;
+  Ref why = Ref::steal(tree_explain(entry->guards, function, args));
+  if (!why) return Served::done;
+  Ref detail = Ref::steal(PyUnicode_FromFormat("%R of %R: %R", entry, function, why.get()));
+  if (!detail || !report("guards-fail-after-compile", detail.get())) return Served::done;
+  return Served::plain;
+}
+
+Served use_answer(PyObject* answer, Cache* cache, Owner* owner, PyFunctionObject* function, PyObject* const* args,
+                  PyObject** result) {
+  if (answer == serve_eager_once) return Served::plain;
+  if (answer == Py_None || answer == serve_freeze) {
+    cache->skipped = true;
+    return Served::plain;
+  }
+  if (!Py_IS_TYPE(answer, &EntryType)) {
+    PyErr_Format(PyExc_TypeError, "the compile callback returned %R, not an Entry or None", answer);
+    *result = nullptr;
+    return Served::done;
+  }
+  Entry* entry = reinterpret_cast<Entry*>(answer);
+  Captures captures;
+  if (!tree_match(entry->guards, function, args, captures)) {
+    return reject_entry(cache, entry, function, args, result);
+  }
+  cache_add(cache, entry);
+  *result = run_entry(entry, owner, function, captures);
+  return Served::done;
+}
+
+Served compile(Cache* cache, Owner* owner, PyFunctionObject* function, PyObject* const* args, Py_ssize_t count,
+               PyObject** result) {
+  ++cache->misses;
+  cache_begin_compile(cache);
+  Ref answer;
+  {
+    Scope off(Scope::Mode::disabled, nullptr);
+    answer = Ref::steal(call_callback(cache, owner, function, args, count));
+  }
+  cache_end_compile(cache);
+  if (answer) return use_answer(answer.get(), cache, owner, function, args, result);
+  add_users_frame(function, Py_None);
+  *result = nullptr;
+  return Served::done;
+}
+
+Served miss(Cache* cache, Owner* owner, PyFunctionObject* function, PyObject* const* args, Py_ssize_t count,
+            PyObject** result) {
+  while (cache->compiling) {
+    if (cache->compiler == PyThread_get_thread_ident()) return Served::plain;
+    if (!cache_wait_compile()) {
+      *result = nullptr;
+      return Served::done;
+    }
+    if (cache->compiling) continue;  // the compile that ended was another one
+    if (run_match(cache, owner, function, args, result)) return Served::done;
+  }
+  if (cache->skipped || miss_callback == nullptr || owner->object == nullptr) return Served::plain;
+  CodeCell* cell = cell_peek(reinterpret_cast<PyCodeObject*>(function->func_code));
+  if (cell != nullptr && cell->never) return Served::plain;
+  return compile(cache, owner, function, args, count, result);
+}
+
+}  // namespace
+
+Served serve(Cache* cache, Owner* owner, PyFunctionObject* function, PyObject* const* args, Py_ssize_t count,
+             PyObject** result) {
+  if (all_disabled) [[unlikely]]
+    return Served::plain;
+  Py_INCREF(cache);  // a reset or the death of the owner may drop it meanwhile
+  Served served = Served::done;
+  if (!run_match(cache, owner, function, args, result)) served = miss(cache, owner, function, args, count, result);
+  Py_DECREF(cache);
+  return served;
+}
+
+static PyObject* exchange_callback(PyObject** where, PyObject* callback) {
+  PyObject* before = std::exchange(*where, Py_XNewRef(callback));
+  return before != nullptr ? before : Py_NewRef(Py_None);
+}
+
+PyObject* serve_set_callback(PyObject* callback) { return exchange_callback(&miss_callback, callback); }
+PyObject* serve_set_report(PyObject* callback) { return exchange_callback(&report_callback, callback); }
+void serve_set_disabled(bool disabled) { all_disabled = disabled; }
+bool serve_disabled() { return all_disabled; }
+
+bool serve_init() {
+  serve_eager_once = sentinel_new("EAGER_ONCE");
+  serve_freeze = sentinel_new("FREEZE");
+  return serve_eager_once != nullptr && serve_freeze != nullptr;
+}
+
+}  // namespace dyncomp

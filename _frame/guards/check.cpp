@@ -1,0 +1,88 @@
+#include "compat.h"  // first: it opens the interpreter's internals before Python.h is read
+
+#include "guards/check.h"
+
+#include "guards/constant.h"
+#include "guards/sentinel.h"
+
+namespace dyncomp {
+
+PyObject* absent = nullptr;
+
+Py_ssize_t length_of(PyObject* value) {
+  if (PyList_Check(value) || PyTuple_Check(value) || PyBytes_Check(value)) return Py_SIZE(value);
+  if (PyDict_Check(value)) return PyDict_GET_SIZE(value);
+  if (PyUnicode_Check(value)) return PyUnicode_GET_LENGTH(value);
+  if (PyAnySet_Check(value)) return PySet_GET_SIZE(value);
+  return -1;
+}
+
+bool check_dict_keys(PyObject* keys, PyObject* dict) {
+  Py_ssize_t count = PyTuple_GET_SIZE(keys);
+  if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != count) return false;
+  Py_ssize_t cursor = 0;
+  PyObject* key;
+  for (Py_ssize_t i = 0; PyDict_Next(dict, &cursor, &key, nullptr); ++i) {
+    PyObject* expected = PyTuple_GET_ITEM(keys, i);
+    if (key != expected && !(is_constant(expected) && same_constant(key, expected))) return false;
+  }
+  return true;
+}
+
+bool check_no_item(PyObject* keys, PyObject* dict) {
+  if (!PyDict_Check(dict)) return false;
+  if (PyDict_GET_SIZE(dict) == 0) return true;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); ++i) {
+    PyObject* found = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(keys, i));
+    if (found == nullptr && !PyErr_Occurred()) continue;
+    PyErr_Clear();
+    return false;
+  }
+  return true;
+}
+
+bool check_class_attrs(Check& check, PyObject* value) {
+  PyTypeObject* type = Py_TYPE(value);
+  unsigned int version = compat::type_version(type);
+  if (version != 0 && version == check.hint_version && reinterpret_cast<PyObject*>(type) == check.hint_type) return true;
+  PyObject* pairs = check.object.get();
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pairs); ++i) {
+    PyObject* pair = PyTuple_GET_ITEM(pairs, i);
+    PyObject* found = _PyType_Lookup(type, PyTuple_GET_ITEM(pair, 0));
+    PyObject* expected = PyTuple_GET_ITEM(pair, 1);
+    if ((found != nullptr ? found : absent) != expected) return false;
+  }
+  check.hint_type = reinterpret_cast<PyObject*>(type);
+  check.hint_version = compat::type_version(type);
+  return true;
+}
+
+int truth_of(PyObject* value) {
+  if (value == Py_None) return 0;
+  if (PyLong_Check(value)) {
+    static PyObject* zero = PyLong_FromLong(0);
+    return value != zero && value != Py_False && (PyBool_Check(value) || _PyLong_Sign(value) != 0);
+  }
+  if (PyFloat_Check(value)) return PyFloat_AS_DOUBLE(value) != 0.0;
+  if (PyComplex_Check(value)) {
+    Py_complex number = reinterpret_cast<PyComplexObject*>(value)->cval;
+    return number.real != 0.0 || number.imag != 0.0;
+  }
+  Py_ssize_t length = length_of(value);
+  return length < 0 ? -1 : length > 0;
+}
+
+bool check_range(const Check& check, PyObject* value) {
+  if (!PyLong_CheckExact(value)) return false;
+  int overflow = 0;
+  long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+  if (overflow != 0) return overflow > 0 && check.unbounded;
+  return number >= check.low && (check.unbounded || number <= check.high);
+}
+
+bool check_init() {
+  absent = sentinel_new("ABSENT");
+  return absent != nullptr;
+}
+
+}  // namespace dyncomp

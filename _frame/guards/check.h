@@ -1,0 +1,19 @@
+// The checks of a node that need more than one comparison. None leaves an exception.
+#pragma once
+#include "guards/tree.h"
+
+namespace dyncomp {
+
+// C-level length of a list, tuple, dict, set, str or bytes; -1 for anything else.
+Py_ssize_t length_of(PyObject* value);
+bool check_dict_keys(PyObject* keys, PyObject* dict);
+bool check_no_item(PyObject* keys, PyObject* dict);
+bool check_class_attrs(Check& check, PyObject* value);
+// C-level truth; -1 for a value that has none.
+int truth_of(PyObject* value);
+bool check_range(const Check& check, PyObject* value);
+// Marks an attribute that must be absent in `class_attrs`.
+extern PyObject* absent;
+bool check_init();
+
+}  // namespace dyncomp

@@ -1,0 +1,117 @@
+#include "guards/evaluation.h"
+
+#include "guards/access.h"
+#include "guards/check.h"
+#include "guards/constant.h"
+
+namespace dyncomp {
+namespace {
+
+PyObject* weak_target(PyObject* reference) {  // borrowed
+  PyObject* object = reinterpret_cast<PyWeakReference*>(reference)->wr_object;
+  return object == Py_None ? nullptr : object;
+}
+
+bool makes_object(Access access) { return access == Access::slot_attr || access == Access::call; }
+
+}  // namespace
+
+Evaluation::~Evaluation() {
+  if (tree_->holds) {
+    for (int32_t i = 0; i < loaded_; ++i) Py_DECREF(values_[i]);
+  }
+  if (values_ != small_) PyMem_Free(values_);
+}
+
+PyObject* Evaluation::load(Node& node) {
+  if (node.parent >= 0) return load_from(node, values_[node.parent]);
+  switch (node.access) {
+    case Access::local: return args_[node.index];
+    case Access::func: return reinterpret_cast<PyObject*>(function_);
+    case Access::constant: return node.arg.get();
+    case Access::weak: return weak_target(node.arg.get());
+    default: return nullptr;
+  }
+}
+
+PyObject* Evaluation::load_from(Node& node, PyObject* parent) {
+  switch (node.access) {
+    case Access::dict_item: return access_dict_item(node, parent);
+    case Access::instance_dict: return access_instance_dict(parent);
+    case Access::list_item:
+      return PyList_Check(parent) && node.index < PyList_GET_SIZE(parent) ? PyList_GET_ITEM(parent, node.index) : nullptr;
+    case Access::tuple_item:
+      return PyTuple_Check(parent) && node.index < PyTuple_GET_SIZE(parent) ? PyTuple_GET_ITEM(parent, node.index)
+                                                                            : nullptr;
+    case Access::type: return reinterpret_cast<PyObject*>(Py_TYPE(parent));
+    case Access::class_attr: return access_class_attr(node, parent);
+    case Access::dict_key_at: return access_key_at(parent, node.index);
+    case Access::cell_contents: return access_cell_contents(parent);
+    case Access::method_self: return PyMethod_Check(parent) ? PyMethod_GET_SELF(parent) : nullptr;
+    case Access::method_func: return PyMethod_Check(parent) ? PyMethod_GET_FUNCTION(parent) : nullptr;
+    case Access::slot_attr: return make_slot_attr(node, parent);
+    case Access::call: return make_call(node, parent);
+    default: return access_function(node.access, node, parent);
+  }
+}
+
+bool Evaluation::holds(Check& check, PyObject* value) {
+  switch (check.kind) {
+    case Kind::type: return reinterpret_cast<PyObject*>(Py_TYPE(value)) == check.object.get();
+    case Kind::id:
+      return value == (check.weak ? weak_target(check.object.get()) : check.object.get());
+    case Kind::equals: return same_constant(check.object.get(), value);
+    case Kind::tensor: return tensor_holds(*check.tensor, value);
+    case Kind::class_attrs: return check_class_attrs(check, value);
+    case Kind::len: return length_of(value) == check.low;
+    case Kind::empty: return length_of(value) == 0;
+    case Kind::dict_keys: return check_dict_keys(check.object.get(), value);
+    case Kind::no_item: return check_no_item(check.object.get(), value);
+    case Kind::truth: return truth_of(value) == static_cast<int>(check.low);
+    case Kind::same_as: return value == values_[check.low];
+    case Kind::not_same_as: return value != values_[check.low];
+    case Kind::range: return check_range(check, value);
+  }
+  return false;
+}
+
+bool Evaluation::run() {
+  std::vector<Node>& nodes = *tree_->nodes;
+  std::vector<Check>& checks = *tree_->checks;
+  if (nodes.size() > kSmall) {
+    values_ = static_cast<PyObject**>(PyMem_Malloc(nodes.size() * sizeof(PyObject*)));
+    if (values_ == nullptr) {
+      values_ = small_;
+      return false;
+    }
+  }
+  int32_t count = static_cast<int32_t>(nodes.size());
+  for (int32_t i = 0; i < count; ++i) {
+    Node& node = nodes[static_cast<size_t>(i)];
+    PyObject* value = load(node);
+    node_ = i;
+    if (value == nullptr) return false;
+    values_[i] = value;
+    if (tree_->holds) {
+      if (!makes_object(node.access)) Py_INCREF(value);
+      loaded_ = i + 1;
+    }
+    for (uint32_t c = node.first_check; c < node.end_check; ++c) {
+      if (!holds(checks[c], value)) [[unlikely]] {
+        check_ = static_cast<int32_t>(c);
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+bool tree_match(GuardTree* tree, PyFunctionObject* function, PyObject* const* args, Captures& captures) {
+  if (*tree->state && !state_holds(**tree->state, tree->precision)) return false;
+  Evaluation evaluation(tree, function, args);
+  if (!evaluation.run() || !captures.reserve(tree->captures->size())) return false;
+  for (int32_t node : *tree->captures) captures.push(evaluation.value(node));
+  return true;
+}
+
+}  // namespace dyncomp

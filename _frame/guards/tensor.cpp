@@ -1,0 +1,239 @@
+#include "guards/tensor.h"
+
+#include "ref.h"
+
+#if DYNCOMP_TORCH
+#include <ATen/core/TensorBase.h>
+
+#include <exception>
+#endif
+
+namespace dyncomp {
+
+#if !DYNCOMP_TORCH
+
+namespace {
+std::nullptr_t no_torch() {
+  PyErr_SetString(PyExc_RuntimeError, "this dyncomp runtime was built without torch (DYNCOMP_WITHOUT_TORCH=1)");
+  return nullptr;
+}
+}  // namespace
+
+bool tensor_init() { return true; }
+PyObject* tensor_describe(PyObject*) { return no_torch(); }
+std::unique_ptr<TensorGuard> tensor_guard(PyObject*) { return no_torch(); }
+bool tensor_holds(const TensorGuard&, PyObject*) { return false; }
+
+#else
+
+namespace {
+
+size_t impl_offset = 0;            // bytes from the start of a tensor object to its TensorImpl pointer
+PyTypeObject* tensor_type = nullptr;
+PyObject* torch_module = nullptr;
+
+const c10::TensorImpl* impl_of(PyObject* tensor) {
+  return *reinterpret_cast<const c10::TensorImpl* const*>(reinterpret_cast<const char*>(tensor) + impl_offset);
+}
+
+// Sizes of these may be symbolic or not exist; reading them natively could run Python code or throw.
+bool is_plain(const c10::TensorImpl* impl) {
+  return impl->layout() == c10::kStrided && !impl->key_set().has_any(c10::DispatchKeySet({
+                                                c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
+                                                c10::DispatchKey::NestedTensor, c10::DispatchKey::FuncTorchBatched,
+                                                c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize,
+                                            }));
+}
+
+PyObject* int_tuple(c10::IntArrayRef numbers) {
+  Ref tuple = Ref::steal(PyTuple_New(static_cast<Py_ssize_t>(numbers.size())));
+  if (!tuple) return nullptr;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    PyObject* number = PyLong_FromLongLong(numbers[i]);
+    if (number == nullptr) return nullptr;
+    PyTuple_SET_ITEM(tuple.get(), i, number);
+  }
+  return tuple.release();
+}
+
+// A tensor of a dtype on a device kind that always exists, to read the native numbers behind the Python objects.
+Ref empty_tensor(PyObject* dtype, const char* device) {
+  Ref empty = Ref::steal(PyObject_GetAttrString(torch_module, "empty"));
+  Ref args = Ref::steal(Py_BuildValue("(i)", 0));
+  Ref kwargs = Ref::steal(Py_BuildValue("{s:O,s:s}", "dtype", dtype, "device", device));
+  if (!empty || !args || !kwargs) return {};
+  return Ref::steal(PyObject_Call(empty.get(), args.get(), kwargs.get()));
+}
+
+bool read_dtype(PyObject* dtype, uint16_t* number) {
+  static PyObject* known = PyDict_New();  // dtype -> native number
+  PyObject* found = PyDict_GetItemWithError(known, dtype);
+  Ref made;
+  if (found == nullptr) {
+    if (PyErr_Occurred()) return false;
+    Ref tensor = empty_tensor(dtype, "cpu");
+    if (!tensor) return false;
+    made = Ref::steal(PyLong_FromLong(static_cast<long>(impl_of(tensor.get())->dtype().toScalarType())));
+    if (!made || PyDict_SetItem(known, dtype, made.get()) < 0) return false;
+    found = made.get();
+  }
+  *number = static_cast<uint16_t>(PyLong_AsLong(found));
+  return true;
+}
+
+bool read_device(PyObject* device, TensorGuard& guard) {
+  Ref text = Ref::steal(PyObject_Str(device));
+  const char* name = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  if (name == nullptr) return false;
+  try {
+    c10::Device parsed{std::string(name)};
+    guard.device_type = static_cast<int16_t>(parsed.type());
+    guard.device_index = static_cast<int16_t>(parsed.index());
+    return true;
+  } catch (const std::exception& error) {
+    PyErr_Format(PyExc_ValueError, "tensor spec: unknown device %R", device);
+    return false;
+  }
+}
+
+bool read_numbers(PyObject* numbers, TensorGuard& guard) {
+  Ref sequence = Ref::steal(PySequence_Fast(numbers, "tensor spec: sizes and strides must be sequences"));
+  if (!sequence) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence.get()); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(sequence.get(), i);
+    bool any = item == Py_None;
+    long long number = any ? 0 : PyLong_AsLongLong(item);
+    if (number == -1 && PyErr_Occurred()) return false;
+    guard.open |= any;
+    guard.any.push_back(any);
+    guard.numbers.push_back(number);
+  }
+  return true;
+}
+
+bool find_offset(PyObject* tensor) {
+  Ref address = Ref::steal(PyObject_GetAttrString(tensor, "_cdata"));
+  void* impl = address ? PyLong_AsVoidPtr(address.get()) : nullptr;
+  if (impl == nullptr) return false;
+  constexpr size_t kWords = 4;  // torch has kept it in the first or second word after the object's head
+  for (size_t word = 0; word < kWords; ++word) {
+    impl_offset = sizeof(PyObject) + word * sizeof(void*);
+    if (impl_offset + sizeof(void*) > static_cast<size_t>(Py_TYPE(tensor)->tp_basicsize)) break;
+    if (impl_of(tensor) == impl) return true;
+  }
+  return false;
+}
+
+// Reads a tensor of known metadata through the found offset.
+bool self_test() {
+  Ref tensor = Ref::steal(PyObject_CallMethod(torch_module, "empty_strided", "((ii)(ii))", 3, 5, 7, 2));
+  if (!tensor || !find_offset(tensor.get())) return false;
+  const c10::TensorImpl* impl = impl_of(tensor.get());
+  return impl->dim() == 2 && impl->sizes() == c10::IntArrayRef({3, 5}) && impl->strides() == c10::IntArrayRef({7, 2}) &&
+         impl->device().is_cpu() && !impl->requires_grad();
+}
+
+}  // namespace
+
+bool tensor_init() {
+  torch_module = PyImport_ImportModule("torch");
+  if (torch_module == nullptr) return false;
+  tensor_type = reinterpret_cast<PyTypeObject*>(PyObject_GetAttrString(torch_module, "Tensor"));
+  if (tensor_type == nullptr) return false;
+  if (self_test()) return true;
+  PyErr_Clear();
+  PyErr_SetString(PyExc_ImportError,
+                  "dyncomp's native runtime cannot read tensors of this torch; it was built for torch " DYNCOMP_TORCH_VERSION
+                  ". Rebuild it beside the torch you use: python -m pip install --no-build-isolation --force-reinstall dyncomp");
+  return false;
+}
+
+PyObject* tensor_describe(PyObject* tensor) {
+  if (!PyType_IsSubtype(Py_TYPE(tensor), tensor_type)) {
+    return PyErr_Format(PyExc_TypeError, "expected a tensor, got %.200s", Py_TYPE(tensor)->tp_name);
+  }
+  const c10::TensorImpl* impl = impl_of(tensor);
+  if (!is_plain(impl)) {
+    return PyErr_Format(PyExc_TypeError, "only plain strided tensors can be guarded, not %.200s", Py_TYPE(tensor)->tp_name);
+  }
+  Ref dtype = Ref::steal(PyObject_GetAttrString(tensor, "dtype"));
+  Ref device = Ref::steal(PyObject_GetAttrString(tensor, "device"));
+  Ref sizes, strides;
+  unsigned long long keys;
+  bool requires_grad;
+  try {
+    sizes = Ref::steal(int_tuple(impl->sizes()));
+    strides = Ref::steal(int_tuple(impl->strides()));
+    keys = impl->key_set().raw_repr();
+    requires_grad = impl->requires_grad();
+  } catch (const std::exception& error) {
+    return PyErr_Format(PyExc_TypeError, "this tensor's metadata cannot be read: %.500s", error.what());
+  }
+  if (!dtype || !device || !sizes || !strides) return nullptr;
+  return Py_BuildValue("(OOONKOO)", Py_TYPE(tensor), dtype.get(), device.get(), PyBool_FromLong(requires_grad), keys,
+                       sizes.get(), strides.get());
+}
+
+std::unique_ptr<TensorGuard> tensor_guard(PyObject* spec) {
+  PyObject *type, *dtype, *device, *sizes, *strides;
+  int requires_grad;
+  unsigned long long keys;
+  if (!PyTuple_Check(spec)) {
+    PyErr_SetString(PyExc_TypeError, "a tensor check takes a TensorSpec");
+    return nullptr;
+  }
+  if (!PyArg_ParseTuple(spec, "O!OOpKOO:TensorSpec", &PyType_Type, &type, &dtype, &device, &requires_grad, &keys,
+                        &sizes, &strides)) {
+    return nullptr;
+  }
+  auto guard = std::make_unique<TensorGuard>();
+  guard->type = reinterpret_cast<PyTypeObject*>(type);
+  guard->keys = keys;
+  guard->requires_grad = requires_grad != 0;
+  if (!PyType_IsSubtype(guard->type, tensor_type)) {
+    PyErr_Format(PyExc_TypeError, "tensor spec: %R is not a tensor class", type);
+    return nullptr;
+  }
+  if (!read_dtype(dtype, &guard->dtype) || !read_device(device, *guard)) return nullptr;
+  if (!read_numbers(sizes, *guard)) return nullptr;
+  guard->dims = static_cast<uint32_t>(guard->numbers.size());
+  if (!read_numbers(strides, *guard)) return nullptr;
+  if (guard->numbers.size() != 2 * guard->dims) {
+    PyErr_SetString(PyExc_ValueError, "tensor spec: sizes and strides differ in length");
+    return nullptr;
+  }
+  return guard;
+}
+
+bool tensor_holds(const TensorGuard& guard, PyObject* value) {
+  if (Py_TYPE(value) != guard.type) return false;
+  const c10::TensorImpl* impl = impl_of(value);
+  if (impl == nullptr || impl->key_set().raw_repr() != guard.keys) return false;
+  if (static_cast<uint16_t>(impl->dtype().toScalarType()) != guard.dtype) return false;
+  if (static_cast<uint32_t>(impl->dim()) != guard.dims) return false;
+  try {
+    c10::Device device = impl->device();
+    if (static_cast<int16_t>(device.type()) != guard.device_type || device.index() != guard.device_index) return false;
+    if (impl->requires_grad() != guard.requires_grad) return false;
+    const int64_t* sizes = impl->sizes().data();
+    const int64_t* strides = impl->strides().data();
+    const int64_t* expected = guard.numbers.data();
+    uint32_t dims = guard.dims;
+    if (guard.open) {
+      for (uint32_t i = 0; i < dims; ++i) {
+        if (!guard.any[i] && sizes[i] != expected[i]) return false;
+        if (!guard.any[dims + i] && strides[i] != expected[dims + i]) return false;
+      }
+      return true;
+    }
+    int64_t difference = 0;
+    for (uint32_t i = 0; i < dims; ++i) difference |= (sizes[i] ^ expected[i]) | (strides[i] ^ expected[dims + i]);
+    return difference == 0;
+  } catch (const std::exception&) {
+    return false;  // a tensor without sizes or strides of its own
+  }
+}
+
+#endif
+
+}  // namespace dyncomp

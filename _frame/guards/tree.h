@@ -1,0 +1,110 @@
+// A compiled guard tree. Python name: `_core.GuardTree`.
+//
+// Input:  nodes [(parent, access, arg, checks)], captures [node index], state (see `state.h`); plain Python data.
+// Output: a flat program. Each node loads one value from its parent's and checks it; the first failure ends the match.
+//         Nothing on the way runs Python code, except `call` and `slot_attr` on C functions that have no effects.
+#pragma once
+#include <Python.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "guards/state.h"
+#include "guards/tensor.h"
+#include "ref.h"
+
+namespace dyncomp {
+
+enum class Access : uint8_t {
+  local, func, constant, weak, cell, cell_contents, func_globals, func_code, func_default, func_kwdefault, method_self,
+  method_func, instance_dict, dict_item, dict_key_at, list_item, tuple_item, type, class_attr, slot_attr, call,
+};
+
+enum class Kind : uint8_t {
+  type, id, equals, len, dict_keys, tensor, class_attrs, no_item, empty, truth, same_as, not_same_as, range,
+};
+
+struct Node {
+  Access access;
+  int32_t parent;  // index of an earlier node; -1 for a root
+  uint32_t first_check, end_check;
+  Py_ssize_t index = 0;  // slot, position
+  Ref arg;               // key, name, object, callable; a weak reference for `weak`
+
+  // What made the last look-up quick; never trusted without a comparison.
+  Ref hint_key;                // dict_item: the very key object found in the dict
+  Py_ssize_t hint_slot = 0;    // and its entry slot
+  uint32_t hint_misses = 0;    // the slot is searched anew at misses 1, 2, 4, 8, ...
+  PyObject* hint_type = nullptr;   // class_attr: type (compared only) ...
+  unsigned int hint_version = 0;   // ... its version tag ...
+  PyObject* hint_value = nullptr;  // ... and what the look-up gave: valid as long as the version is
+};
+
+struct Check {
+  Kind kind;
+  Py_ssize_t low = 0, high = 0;  // len, truth, node index, range
+  bool unbounded = false;        // range without an upper end
+  Ref object;                    // payload as given; a weak reference for `id` where possible
+  bool weak = false;
+  std::unique_ptr<TensorGuard> tensor;
+  PyObject* hint_type = nullptr;  // class_attrs: type and version tag that passed last (compared only)
+  unsigned int hint_version = 0;
+};
+
+struct GuardTree {
+  PyObject_HEAD
+  std::vector<Node>* nodes;
+  std::vector<Check>* checks;
+  std::vector<int32_t>* captures;
+  StatePointer* state;  // nullptr inside: not checked
+  bool precision;                 // some tensor is on a device where compiled code may have fixed the matmul precision
+  bool holds;                     // some node makes new objects, so every value is held during a match
+  PyObject* weakrefs;
+};
+
+extern PyTypeObject GuardTreeType;
+
+// The captured values, held.
+class Captures {
+ public:
+  Captures() = default;
+  Captures(const Captures&) = delete;
+  Captures& operator=(const Captures&) = delete;
+  ~Captures() {
+    for (size_t i = 0; i < count_; ++i) Py_DECREF(values_[i + 1]);
+    if (values_ != small_) PyMem_Free(values_);
+  }
+  bool reserve(size_t count) {
+    if (count >= kSmall) {
+      values_ = static_cast<PyObject**>(PyMem_Malloc((count + 1) * sizeof(PyObject*)));
+      if (values_ == nullptr) {
+        values_ = small_;
+        return false;
+      }
+    }
+    return true;
+  }
+  void push(PyObject* borrowed) { values_[++count_] = Py_NewRef(borrowed); }
+  // For a vector call with PY_VECTORCALL_ARGUMENTS_OFFSET: the slot in front is free for the callee.
+  PyObject** data() { return values_ + 1; }
+  size_t count() const { return count_; }
+
+ private:
+  static constexpr size_t kSmall = 32;
+  PyObject* small_[kSmall];
+  PyObject** values_ = small_;
+  size_t count_ = 0;
+};
+
+// True if all guards hold; then `captures` is filled. Never leaves an exception.
+bool tree_match(GuardTree* tree, PyFunctionObject* function, PyObject* const* args, Captures& captures);
+// None, or (node, kind, text) of the first guard that fails: a new reference; nullptr with an exception.
+PyObject* tree_explain(GuardTree* tree, PyFunctionObject* function, PyObject* const* args);
+// Fills a tree from the Python data; false with an exception.
+bool tree_build(GuardTree* tree, PyObject* nodes, PyObject* captures, PyObject* state);
+
+const char* access_name(Access access);
+const char* kind_name(Kind kind);
+
+}  // namespace dyncomp

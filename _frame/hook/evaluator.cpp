@@ -1,0 +1,132 @@
+#include "compat.h"  // first: it opens the interpreter's internals before Python.h is read
+
+#include "hook/evaluator.h"
+
+#include "cache/cell.h"
+#include "dispatch/serve.h"
+#include "hook/stack.h"
+#include "hook/thread.h"
+
+namespace dyncomp {
+namespace {
+
+using compat::Frame;
+
+Py_ssize_t active = 0;                   // scopes with candidates
+_PyFrameEvalFunction below = nullptr;    // evaluator that was there before ours; nullptr: the interpreter's own
+_PyFrameEvalFunction bottom = nullptr;   // evaluator to run when `below` calls back into ours
+
+// The frame this thread has handed to `below`. An evaluator installed after ours and still in place when ours is
+// installed again calls ours in its turn: the same frame comes back, and goes on to `bottom`.
+[[gnu::tls_model("initial-exec")]] thread_local Frame* handed_down = nullptr;
+
+PyObject* run_by_others(PyThreadState* thread, Frame* frame, int throwflag) {
+  if (handed_down == frame) {
+    if (bottom != nullptr) return bottom(thread, frame, throwflag);
+    return compat::eval_default(thread, frame, throwflag);
+  }
+  Frame* outer = handed_down;
+  handed_down = frame;
+  PyObject* result = below(thread, frame, throwflag);
+  handed_down = outer;
+  return result;
+}
+
+PyObject* run_plain(PyThreadState* thread, Frame* frame, int throwflag) {
+  if (below != nullptr) [[unlikely]]
+    return run_by_others(thread, frame, throwflag);
+  return compat::eval_default(thread, frame, throwflag);
+}
+
+constexpr int kNotOrdinary = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE;
+
+// Functions only: no generator of any kind, no class or module body.
+bool is_candidate(PyThreadState* thread, Frame* frame, PyCodeObject* code) {
+  return (code->co_flags & (kNotOrdinary | CO_OPTIMIZED)) == CO_OPTIMIZED && compat::frame_is_fresh_call(frame) &&
+         !compat::tracing(thread, code);
+}
+
+Py_ssize_t argument_slots(PyCodeObject* code) {
+  return code->co_argcount + code->co_kwonlyargcount + ((code->co_flags & CO_VARARGS) != 0) +
+         ((code->co_flags & CO_VARKEYWORDS) != 0);
+}
+
+// Serves a candidate. False: run it plainly. True: `*result` is what the frame returned, and the frame is gone.
+bool serve_frame(PyThreadState* thread, Frame* frame, PyCodeObject* code, Owner* owner, PyObject** result) {
+  CodeCell* cell = cell_peek(code);
+  Cache* cache = cell != nullptr ? cell_find(cell, owner) : nullptr;
+  if (cache == nullptr) {
+    cache = cell_cache(code, owner);
+    if (cache == nullptr) {
+      PyErr_Clear();  // out of memory for the cache: the program itself may still run
+      return false;
+    }
+  }
+  PyFunctionObject* function = compat::frame_function(frame);
+  if (serve(cache, owner, function, frame->localsplus, argument_slots(code), result) == Served::plain) return false;
+  compat::frame_discard(thread, frame);
+  return true;
+}
+
+// The quick way out for code that was looked at before and is left alone.
+bool known_skipped(CodeCell* cell, Owner* owner) {
+  if (cell == nullptr) return false;
+  if (cell->never) return true;
+  if (cell->slots.empty() || cell->slots[0].owner != owner) return false;
+  Cache* cache = cell->slots[0].cache;
+  return cache->skipped && cache->entries->empty();
+}
+
+PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag) {
+  Owner* owner = this_thread.owner;
+  if (!throwflag && compat::frame_is_discardable(frame) && !stack_has_room()) [[unlikely]] {
+    compat::frame_discard(thread, frame);
+    return nullptr;
+  }
+  if (owner == nullptr || throwflag) return run_plain(thread, frame, throwflag);
+  PyCodeObject* code = compat::frame_code(frame);
+  if (this_thread.passthrough == code) {
+    this_thread.passthrough = nullptr;
+    return run_plain(thread, frame, throwflag);
+  }
+  if (known_skipped(cell_peek(code), owner)) return run_plain(thread, frame, throwflag);
+  PyObject* result = nullptr;
+  if (is_candidate(thread, frame, code) && serve_frame(thread, frame, code, owner, &result)) return result;
+  return run_plain(thread, frame, throwflag);
+}
+
+void install() {
+  PyInterpreterState* interpreter = PyInterpreterState_Get();
+  _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interpreter);
+  if (current == evaluate) return;
+  if (current != _PyEval_EvalFrameDefault) {
+    bottom = below;
+    below = current;
+  } else {
+    bottom = below = nullptr;
+  }
+  _PyInterpreterState_SetEvalFrameFunc(interpreter, evaluate);
+}
+
+// If someone has put another evaluator on top of ours, that one stays; ours keeps passing frames on.
+void remove() {
+  PyInterpreterState* interpreter = PyInterpreterState_Get();
+  if (_PyInterpreterState_GetEvalFrameFunc(interpreter) != evaluate) return;
+  _PyInterpreterState_SetEvalFrameFunc(interpreter, below != nullptr ? below : _PyEval_EvalFrameDefault);
+}
+
+}  // namespace
+
+void evaluator_acquire() {
+  if (active++ == 0) install();
+}
+
+void evaluator_release() {
+  if (--active == 0) remove();
+}
+
+bool evaluator_installed() {
+  return _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) == evaluate;
+}
+
+}  // namespace dyncomp

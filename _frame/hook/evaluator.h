@@ -1,0 +1,12 @@
+// PEP 523: the frame evaluator, installed only while some thread has candidates.
+#pragma once
+
+namespace dyncomp {
+
+// Counts the scopes with candidates, in all threads; the first installs the evaluator, the last removes it.
+void evaluator_acquire();
+void evaluator_release();
+// Whether the interpreter calls our evaluator now (first in line).
+bool evaluator_installed();
+
+}  // namespace dyncomp

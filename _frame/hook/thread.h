@@ -1,0 +1,36 @@
+// The thread's switch: under which owner frames are candidates for compiling now, if any.
+#pragma once
+#include <Python.h>
+
+#include "cache/owner.h"
+
+namespace dyncomp {
+
+struct Thread {
+  Owner* owner = nullptr;              // frames are candidates under this owner; nullptr: none is
+  bool disabled = false;               // nothing is compiled, not even what a Dispatcher calls
+  PyCodeObject* passthrough = nullptr;  // the next frame of this code is run by us: leave it alone
+};
+
+[[gnu::tls_model("initial-exec")]] extern thread_local Thread this_thread;
+
+// Sets the switch for a C++ scope. The owner must outlive it.
+class Scope {
+ public:
+  enum class Mode { candidates, quiet, disabled };
+  // candidates: under `owner`; quiet: no frame is a candidate; disabled: nothing at all is compiled.
+  Scope(Mode mode, Owner* owner);
+  ~Scope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  Thread saved_;
+  bool counted_;
+};
+
+// The same as a pair of calls, nested per thread: for `with` blocks. `enter` with nullptr: disabled.
+bool region_enter(Owner* owner);  // retains; false with an exception
+bool region_exit();               // false with an exception if there is none
+
+}  // namespace dyncomp

@@ -1,0 +1,93 @@
+"""The code generator's entry: an ATen graph in, a callable plan out. The stages, in order: lower, schedule, emit, build, plan."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from dyncomp import counters, log
+from dyncomp._frame import _exec
+from dyncomp.codegen import lower  # noqa: F401  (registers the lowerings)
+from dyncomp.codegen import toolchain
+from dyncomp.codegen.emit.cpp import emit
+from dyncomp.codegen.ir.printer import print_kernel
+from dyncomp.codegen.lower.graph import LoweredGraph, lower_graph
+from dyncomp.codegen.plan import PlanData, make_plan
+from dyncomp.codegen.schedule.kernel import ScheduledKernel
+from dyncomp.codegen.schedule.scheduler import Schedule, schedule_graph
+
+Dump = Callable[[str, str], None]
+
+
+def _no_dump(name: str, text: str) -> None:
+    pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """`dump(file name, text)` gets every stage. `kernels=False`: all operations are ATen's own, for machines without a compiler."""
+
+    dump: Dump = _no_dump
+    kernels: bool = True
+
+    @staticmethod
+    def of(user: dict[str, Any], dump: Dump = _no_dump, kernels: bool = True) -> Options:
+        """From the options of `dyncomp.optimize`; it has none of its own so far."""
+        return Options(dump, kernels)
+
+
+def compile_graph(aten: Any, options: Options | None = None) -> Callable[..., Any]:
+    """A callable `(*inputs) -> tuple of outputs` that computes what the AtenGraph `aten` says.
+
+    Raises ToolchainError if kernels are needed and cannot be built.
+    """
+    options = options or Options()
+    lowered = lower_graph(aten, options.kernels)
+    schedule = schedule_graph(lowered)
+    for name, count in lowered.fallbacks.items():
+        log.write("kernels", "%s runs as ATen op (%d)", name, count)
+    data, built = _build(lowered, schedule, options)
+    options.dump("plan.txt", str(data))
+    if log.enabled("plan"):
+        log.write("plan", "%s", data)
+    plan = load(data, {t: aten.constants[t] for _, t in data.constants}, built)
+    return _checked_for_overlap(aten, plan) if aten.mutations and len(lowered.inputs) > 1 else plan
+
+
+def load(data: PlanData, constants: dict[str, Any], built: toolchain.Built) -> _exec.Plan:
+    """The executable plan: plain data joined with the addresses of its kernels and its constants."""
+    return _exec.Plan(
+        inputs=data.inputs,
+        slots=data.slots,
+        code=data.code,
+        outputs=data.outputs,
+        constants=[(slot, constants[target]) for slot, target in data.constants],
+        kernels=[(built.addresses[symbol], symbol) for symbol in data.symbols],
+        ops=data.ops,
+        arena=data.arena,
+        libraries=list(built.libraries),
+    )
+
+
+def _build(lowered: LoweredGraph, schedule: Schedule, options: Options) -> tuple[PlanData, toolchain.Built]:
+    kernels = [s for s in schedule.steps if isinstance(s, ScheduledKernel)]
+    options.dump("loops.py", "\n".join(print_kernel(k.kernel) for k in kernels))
+    sources = {id(k.kernel): emit(k.kernel) for k in {id(k.kernel): k for k in kernels}.values() if k.units}
+    options.dump("kernels.cpp", "\n".join({s.symbol: s.text for s in sources.values()}.values()))
+    counters.add("kernels", len(sources))
+    built = toolchain.build(list(sources.values())) if sources else toolchain.Built({}, ())
+    data = make_plan(lowered, schedule, lambda k: sources[id(k.kernel)].symbol)
+    return data, built
+
+
+def _checked_for_overlap(aten: Any, plan: _exec.Plan) -> Callable[..., Any]:
+    """A graph that writes to an input holds for inputs that share no memory with it; others run op by op."""
+
+    def run(*inputs: Any) -> Any:
+        if aten.overlaps(inputs):
+            counters.add_fallback("inputs-share-memory")
+            return aten.run(*inputs)
+        return plan(*inputs)
+
+    return run

@@ -1,0 +1,153 @@
+"""Lowers a whole ATen graph: fx nodes in, tensors and ATen calls out.
+
+    add = aten.add(x, y); mm = aten.mm(add, w); out = relu(mm)
+    ->  add: Pointwise(x, y);  mm: Storage of ExternCall(aten::mm, add, w);  out: Pointwise(mm)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import fx
+
+from dyncomp.codegen.ir.types import FROM_TORCH
+from dyncomp.codegen.lower.builder import Lowering
+from dyncomp.codegen.lower.registry import LOWERINGS
+from dyncomp.codegen.lower.tensor import ExternCall, Storage, Tensor, View
+
+
+@dataclasses.dataclass
+class LoweredGraph:
+    """`outputs` are the ATen graph's rules with tensors in place of nodes; `opaque` holds outputs of calls that are no plain tensors."""
+
+    inputs: list[Storage]
+    constants: dict[str, Storage]
+    tensors: list[Tensor]
+    program: list[Tensor | ExternCall]  # both kinds in program order
+    calls: list[ExternCall]
+    outputs: list[tuple[Any, ...]]
+    mutations: list[tuple[int, Tensor]]
+    fallbacks: Counter[str]
+    torch_dtypes: dict[int, torch.dtype]  # of storages, by id: they may have types that the loop IR lacks
+
+
+def lower_graph(aten: Any, kernels: bool = True) -> LoweredGraph:
+    """`aten`: a `dyncomp.aot.AtenGraph`, or anything with its graph, constants, mutations and outputs.
+
+    Without kernels only views are lowered: all else stays a call.
+    """
+    return _GraphLowering(aten, kernels).run()
+
+
+class _GraphLowering:
+    def __init__(self, aten: Any, kernels: bool):
+        self.aten = aten
+        self.kernels = kernels
+        self.lx = Lowering()
+        self.env: dict[fx.Node, Any] = {}
+        self.out = LoweredGraph([], {}, self.lx.tensors, [], [], [], [], Counter(), {})
+
+    def run(self) -> LoweredGraph:
+        for node in self.aten.graph.nodes:
+            if node.op == "placeholder":
+                self.env[node] = self._input(node)
+            elif node.op == "get_attr":
+                self.env[node] = self._constant(node)
+            elif node.op == "call_function":
+                self.env[node] = self._call(node)
+        self.out.mutations = [(i, self.env[node]) for i, node in self.aten.mutations]
+        for rule in self.aten.outputs:
+            self.out.outputs.append(("node", self.env[rule[1]]) if rule[0] == "node" else rule)
+        return self.out
+
+    def _storage(self, val: Any, name: str, origin: tuple[Any, ...]) -> Storage:
+        dtype = FROM_TORCH.get(val.dtype, "")
+        storage = Storage(tuple(val.shape), dtype, tuple(val.stride()), name, (origin[0],), origin=origin)
+        self.out.torch_dtypes[id(storage)] = val.dtype
+        return storage
+
+    def _input(self, node: fx.Node) -> Storage | None:
+        position = len(self.out.inputs)
+        val = node.meta["val"]
+        if not hasattr(val, "dtype"):
+            self.out.inputs.append(Storage((), "", (), node.name, origin=("input", position)))
+            return val
+        storage = self._storage(val, node.name, ("input", position))
+        storage.offset = val.storage_offset()
+        self.out.inputs.append(storage)
+        return storage
+
+    def _constant(self, node: fx.Node) -> Storage:
+        target = str(node.target)
+        if target not in self.out.constants:
+            tensor = self.aten.constants[target]
+            storage = self._storage(tensor, node.name, ("constant", target))
+            storage.offset = tensor.storage_offset()
+            self.out.constants[target] = storage
+        return self.out.constants[target]
+
+    def _call(self, node: fx.Node) -> Any:
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
+        if node.target.__name__ == "getitem":  # type: ignore[union-attr]
+            return args[0][args[1]]
+        name = str(node.target)
+        lower = LOWERINGS.get(name)
+        if lower is not None and _all_loopable((args, kwargs)):
+            self.lx.begin(node.name, (name, _plain_key((args, tuple(sorted(kwargs.items()))))))
+            made = len(self.lx.tensors)
+            result = lower(self.lx, node, *args, **kwargs)
+            if result is not None and (self.kernels or isinstance(result, View)):
+                self.out.program.extend(self.lx.tensors[made:])
+                return result
+            del self.lx.tensors[made:]
+        return self._extern(node, name, args, kwargs)
+
+    def _extern(self, node: fx.Node, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.out.fallbacks[name] += 1
+        schema = node.target._schema  # type: ignore[union-attr]
+        call = ExternCall(schema.name, schema.overload_name, args, dict(kwargs), note=node.name)
+        call.tensors = tuple(_tensors_in((args, kwargs)))
+        call.ordered = torch.Tag.nondeterministic_seeded in node.target.tags  # type: ignore[union-attr]
+        call.aliases = any(r.alias_info is not None for r in schema.returns)
+        self.out.calls.append(call)
+        self.out.program.append(call)
+        val = node.meta.get("val")
+        if isinstance(val, (tuple, list)):
+            call.results = [self._result(v, f"{node.name}_{i}", call, i) for i, v in enumerate(val)]
+            return tuple(call.results)
+        call.results = [self._result(val, node.name, call, 0)] if schema.returns else []
+        return call.results[0] if call.results else None
+
+    def _result(self, val: Any, name: str, call: ExternCall, position: int) -> Storage | None:
+        if val is None or not hasattr(val, "dtype"):
+            return None
+        storage = self._storage(val, name, ("call", call, position))
+        storage.offset = val.storage_offset()
+        return storage
+
+
+def _tensors_in(tree: Any) -> list[Tensor]:
+    if isinstance(tree, Tensor):
+        return [tree]
+    if isinstance(tree, dict):
+        return [t for v in tree.values() for t in _tensors_in(v)]
+    if isinstance(tree, (tuple, list)):
+        return [t for v in tree for t in _tensors_in(v)]
+    return []
+
+
+def _all_loopable(tree: Any) -> bool:
+    """Every tensor has an element type that the loop IR knows."""
+    return all(t.dtype for t in _tensors_in(tree))
+
+
+def _plain_key(tree: Any) -> Any:
+    """Arguments without the tensors (of which shape, layout and type count), as a hashable value."""
+    if isinstance(tree, Tensor):
+        return ("t", tree.shape, tree.dtype)
+    if isinstance(tree, (tuple, list)):
+        return tuple(_plain_key(v) for v in tree)
+    return (type(tree).__name__, repr(tree)) if isinstance(tree, (float, complex)) else tree

@@ -1,0 +1,53 @@
+"""softmax and log_softmax: maximum, sum of exponentials, and the quotient, in f32 for half types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dyncomp.codegen.ir.nodes import Builder, Value
+from dyncomp.codegen.ir.types import FLOATS, compute_type
+from dyncomp.codegen.lower.builder import Lowering, dtype_of
+from dyncomp.codegen.lower.reductions import dims_of
+from dyncomp.codegen.lower.registry import lowering
+from dyncomp.codegen.lower.tensor import Tensor
+
+
+def _exponentials(lx: Lowering, x: Tensor, dim: int, kind: str) -> tuple[Tensor, Tensor, Tensor]:
+    """(x - max, exp of that, sum of it), dims kept."""
+    wide, dims = lx.convert(x, kind), dims_of(x, dim)
+    peak = lx.reduce("max", wide, dims, True, kind)
+    shifted = lx.elementwise(lambda b, v, m: b.op("sub", v, m), [wide, peak], kind, shape=x.shape)
+    powers = lx.elementwise(lambda b, v: b.op("exp", v), [shifted], kind, shape=x.shape)
+    return shifted, powers, lx.reduce("sum", powers, dims, True, kind)
+
+
+def _supported(x: Tensor, out: str | None) -> bool:
+    return out is not None and compute_type(x.dtype) in FLOATS and 0 not in x.shape
+
+
+@lowering("aten._softmax.default", "aten.softmax.int", "aten._safe_softmax.default")
+def softmax(lx: Lowering, node: Any, x: Tensor, dim: int, extra: Any = None) -> Any:
+    val = node.meta["val"]
+    out = dtype_of(val)
+    if not _supported(x, out) or node.target.__name__.startswith("_safe"):
+        return None
+    assert out is not None
+    _, powers, total = _exponentials(lx, x, dim, compute_type(out))
+    return lx.elementwise(
+        lambda b, e, s: b.op("div", e, s), [powers, total], out, shape=val.shape, strides=val.stride()
+    )
+
+
+@lowering("aten._log_softmax.default", "aten.log_softmax.int")
+def log_softmax(lx: Lowering, node: Any, x: Tensor, dim: int, extra: Any = None) -> Any:
+    val = node.meta["val"]
+    out = dtype_of(val)
+    if not _supported(x, out):
+        return None
+    assert out is not None
+    shifted, _, total = _exponentials(lx, x, dim, compute_type(out))
+
+    def finish(b: Builder, d: Value, s: Value) -> Value:
+        return b.op("sub", d, b.op("log", s))
+
+    return lx.elementwise(finish, [shifted, total], out, shape=val.shape, strides=val.stride())

@@ -1,0 +1,251 @@
+"""From a schedule to a plan: slots, instructions, and where temporaries live. The result is plain data for `_exec.Plan`.
+
+    Schedule: kernel(x) -> t;  aten::mm(t, w) -> m;  kernel(m) -> out
+    code:     scratch t; kernel; scratch m; mm m t w; alloc out; kernel
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dyncomp._frame._exec import Slot
+from dyncomp.codegen.ir.types import TO_TORCH
+from dyncomp.codegen.lower.graph import LoweredGraph
+from dyncomp.codegen.lower.tensor import ExternCall, Storage, Tensor, View, root
+from dyncomp.codegen.memory import Lifetime, place
+from dyncomp.codegen.schedule.kernel import ScheduledKernel
+from dyncomp.codegen.schedule.scheduler import Schedule
+from dyncomp.errors import InternalError
+
+CPU = torch.device("cpu")
+# ATen calls with an instruction of their own that writes into an existing slot: name -> order of the tensor arguments
+UNBOXED = {"aten::mm": "mm", "aten::bmm": "bmm", "aten::addmm": "addmm", "aten::baddbmm": "baddbmm"}
+
+
+@dataclasses.dataclass
+class PlanData:
+    """The arguments of `_exec.Plan`, with kernels by symbol in place of addresses."""
+
+    inputs: int
+    slots: int
+    constants: list[tuple[int, str]]
+    symbols: list[str]
+    ops: list[tuple[str, str]]
+    code: list[tuple[Any, ...]]
+    outputs: list[tuple[Any, ...]]
+    arena: int
+
+    def __str__(self) -> str:
+        lines = [f"inputs={self.inputs} slots={self.slots} arena={self.arena}"]
+        lines += [f"constant {slot}: {name}" for slot, name in self.constants]
+        lines += [f"kernel {n}: {symbol}" for n, symbol in enumerate(self.symbols)]
+        lines += [f"op {n}: {name} {overload}" for n, (name, overload) in enumerate(self.ops)]
+        return "\n".join([*lines, *map(repr, self.code), f"outputs={self.outputs}"]) + "\n"
+
+
+def make_plan(graph: LoweredGraph, schedule: Schedule, symbol_of: Callable[[ScheduledKernel], str]) -> PlanData:
+    return _Planner(graph, schedule, symbol_of).run()
+
+
+class _Planner:
+    def __init__(self, graph: LoweredGraph, schedule: Schedule, symbol_of: Callable[[ScheduledKernel], str]):
+        self.graph, self.schedule, self.symbol_of = graph, schedule, symbol_of
+        self.slot_of: dict[Tensor, int] = {s: i for i, s in enumerate(graph.inputs)}
+        self.slots = len(graph.inputs)
+        self.constants: list[tuple[int, str]] = []
+        for target, storage in graph.constants.items():
+            self.slot_of[storage] = self._new_slot()
+            self.constants.append((self.slot_of[storage], target))
+        self.symbols: list[str] = []
+        self.ops: list[tuple[str, str]] = []
+        self.code: list[tuple[Any, ...]] = []
+        self.step = 0
+        self.escaping = self._escaping()
+        self.last_use = self._last_uses()
+        self.temporaries: list[tuple[int, Lifetime]] = []  # (position of the scratch instruction, lifetime)
+        self.held: dict[Tensor, list[int]] = {}  # slots that keep a call's result alive
+
+    def run(self) -> PlanData:
+        for self.step, item in enumerate(self.schedule.steps):
+            if isinstance(item, ScheduledKernel):
+                self._kernel(item)
+            else:
+                self._call(item)
+            self._free_dead()
+        self.step = len(self.schedule.steps)
+        for position, tensor in self.graph.mutations:
+            self.code.append(("write_back", position, self._slot(tensor)))
+        outputs = self._outputs()
+        arena = place([life for _, life in self.temporaries])
+        for at, life in self.temporaries:
+            self.code[at] = (*self.code[at][:-1], life.offset)
+        return PlanData(
+            len(self.graph.inputs), self.slots, self.constants, self.symbols, self.ops, self.code, outputs, arena
+        )
+
+    # ---- what lives how long
+
+    def _escaping(self) -> set[Tensor]:
+        """Tensors whose memory outputs show."""
+        return {root(rule[1]) for rule in self.graph.outputs if rule[0] == "node" and isinstance(rule[1], Tensor)}
+
+    def _last_uses(self) -> dict[Tensor, int]:
+        """Last step that reads a tensor in memory; results that alias arguments extend the arguments' lives."""
+        last: dict[Tensor, int] = {}
+        for step, item in enumerate(self.schedule.steps):
+            used = item.tensors if isinstance(item, ExternCall) else [t for t in item.buffers if t is not None]
+            for tensor in used:
+                last[root(tensor)] = step
+        end = len(self.schedule.steps)
+        for tensor in [t for _, t in self.graph.mutations] + list(self.escaping):
+            last[root(tensor)] = end
+        for call in reversed(self.graph.calls):
+            if call.aliases:
+                latest = max((last.get(r, -1) for r in call.results if r is not None), default=-1)
+                for tensor in call.tensors:
+                    last[root(tensor)] = max(last.get(root(tensor), -1), latest)
+                    if any(r in self.escaping for r in call.results):
+                        self.escaping.add(root(tensor))
+        return last
+
+    def _free_dead(self) -> None:
+        """Drops results of calls after their last use, with the views of them."""
+        if self.step == len(self.schedule.steps) - 1:
+            return
+        for tensor in [t for t in self.held if self.last_use.get(t, -1) <= self.step]:
+            self.code.extend(("free", slot) for slot in self.held.pop(tensor))
+
+    # ---- slots
+
+    def _new_slot(self) -> int:
+        self.slots += 1
+        return self.slots - 1
+
+    def _slot(self, tensor: Tensor) -> int:
+        """The slot that holds a tensor in memory; makes the view if it is one."""
+        slot = self.slot_of.get(tensor)
+        if slot is None:
+            if not isinstance(tensor, View):
+                raise InternalError(f"{tensor} was not computed before its use")
+            base = root(tensor)
+            source = self._slot(base)
+            slot = self.slot_of[tensor] = self._new_slot()
+            delta = tensor.offset - getattr(base, "offset", 0)
+            self.code.append(("view_rel", slot, source, tensor.shape, tensor.strides, delta))
+            if base in self.held:
+                self.held[base].append(slot)
+        return slot
+
+    def _make(self, tensor: Tensor, dtype: torch.dtype) -> int:
+        """Memory for a tensor that this step computes."""
+        slot = self.slot_of[tensor] = self._new_slot()
+        if tensor in self.escaping:
+            self.code.append(("alloc", slot, dtype, tensor.shape, tensor.strides, CPU))
+            return slot
+        size = _extent(tensor) * dtype.itemsize
+        life = Lifetime(size, self.step, max(self.last_use.get(tensor, self.step), self.step))
+        self.temporaries.append((len(self.code), life))
+        self.code.append(("scratch", slot, dtype, tensor.shape, tensor.strides, 0))
+        return slot
+
+    # ---- instructions
+
+    def _kernel(self, item: ScheduledKernel) -> None:
+        flag: int | None = None
+        slots: list[int] = []
+        for param, tensor in zip(item.kernel.params, item.buffers, strict=True):
+            if tensor is None:
+                flag = self._new_slot()
+                self.code.append(("flag", flag))
+                slots.append(flag)
+            elif param.role == "in":
+                slots.append(self._slot(tensor))
+            else:
+                slots.append(self._make(tensor, TO_TORCH[tensor.dtype]))
+        if item.units:
+            number = self._symbol(self.symbol_of(item))
+            self.code.append(("kernel", number, item.units, item.grain, tuple(slots), ()))
+        if flag is not None:
+            self.code.append(("check", flag, "index out of range in self"))
+
+    def _symbol(self, symbol: str) -> int:
+        if symbol not in self.symbols:
+            self.symbols.append(symbol)
+        return self.symbols.index(symbol)
+
+    def _call(self, call: ExternCall) -> None:
+        if call.name in UNBOXED and call.overload == "" and self._unboxed(call):
+            return
+        args, kwargs = self._arguments(call.args), {k: self._arguments(v) for k, v in call.kwargs.items()}
+        outs: list[int | None] = []
+        for result in call.results:
+            if result is None or (result not in self.last_use and result not in self.escaping):
+                outs.append(None)
+                continue
+            slot = self.slot_of[result] = self._new_slot()
+            outs.append(slot)
+            self.held[result] = [slot]
+        self.code.append(("op", self._op(call), args, kwargs, tuple(outs)))
+        for result, slot in zip(call.results, outs, strict=True):
+            if result is not None and slot is not None:
+                self.code.append(("expect", slot, result.shape, result.strides))
+
+    def _op(self, call: ExternCall) -> int:
+        key = (call.name, call.overload)
+        if key not in self.ops:
+            self.ops.append(key)
+        return self.ops.index(key)
+
+    def _unboxed(self, call: ExternCall) -> bool:
+        out = call.results[0]
+        if out is None or not all(isinstance(a, Tensor) for a in call.args):
+            return False
+        dtype = self.graph.torch_dtypes[id(out)]
+        if any(isinstance(a, Storage) and self.graph.torch_dtypes[id(a)] != dtype for a in call.args):
+            return False
+        name = UNBOXED[call.name]
+        inputs = [self._slot(a) for a in call.args]
+        extra: tuple[Any, ...] = ()
+        if name in ("addmm", "baddbmm"):
+            extra = (call.kwargs.get("beta", 1), call.kwargs.get("alpha", 1))
+        slot = self._make(out, dtype)
+        self.code.append((name, slot, *inputs, *extra))
+        return True
+
+    def _arguments(self, tree: Any) -> Any:
+        if isinstance(tree, Tensor):
+            return Slot(self._slot(tree))
+        if isinstance(tree, (tuple, list)):
+            return tuple(self._arguments(v) for v in tree)
+        return tree
+
+    # ---- results
+
+    def _outputs(self) -> list[tuple[Any, ...]]:
+        out: list[tuple[Any, ...]] = []
+        for rule in self.graph.outputs:
+            kind = rule[0]
+            if kind == "node":
+                out.append(("slot", self._slot(rule[1])) if isinstance(rule[1], Tensor) else ("const", rule[1]))
+            elif kind == "view":
+                (base_kind, position), sizes, strides, offset = rule[1:]
+                source = position if base_kind == "input" else out[position][1]
+                slot = self._new_slot()
+                self.code.append(("view_rel", slot, source, tuple(sizes), tuple(strides), offset))
+                out.append(("slot", slot))
+            elif kind == "output":
+                out.append(out[rule[1]])
+            else:
+                out.append(tuple(rule))
+        return out
+
+
+def _extent(tensor: Tensor) -> int:
+    """Elements from the first to the last one in memory."""
+    if 0 in tensor.shape:
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))

@@ -1,0 +1,11 @@
+"""From C++ text to callable addresses: find the compiler, compile in parallel, keep the result on disk.
+
+    build([KernelSource(symbol, text), ...]) -> Built(addresses={symbol: address}, libraries=[...])
+"""
+
+from dyncomp.codegen.toolchain.build import Built, build, forget
+from dyncomp.codegen.toolchain.compiler import Compiler, find_compiler
+from dyncomp.codegen.toolchain.isa import Isa, current_isa
+from dyncomp.codegen.toolchain.source import KernelSource
+
+__all__ = ["Built", "Compiler", "Isa", "KernelSource", "build", "current_isa", "find_compiler", "forget"]

@@ -1,0 +1,8 @@
+"""Ahead-of-time capture: torch-level graphs become functional ATen graphs with an exact epilogue."""
+
+from dyncomp.aot.errors import Unsupported
+from dyncomp.aot.graph import AtenGraph
+from dyncomp.aot.trace import trace_inference
+from dyncomp.aot.verify import verify
+
+__all__ = ["AtenGraph", "Unsupported", "trace_inference", "verify"]

@@ -1,0 +1,64 @@
+"""From the tape to an fx graph with fakes in `meta["val"]`."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch.fx
+
+from dyncomp.aot.epilogue import Epilogue
+from dyncomp.aot.graph import AtenGraph
+from dyncomp.aot.tape import Constant, Input, Node, Tape, map_nodes
+from dyncomp.fake.tensor import TensorMeta, make_fake
+
+
+def build_graph(tape: Tape, inputs: list[Any], epilogue: Epilogue) -> AtenGraph:
+    """One fx node a tape node; placeholders first, in the order of the inputs, also for inputs that nobody reads."""
+    graph = torch.fx.Graph()
+    made: dict[Node, torch.fx.Node] = {}
+    constants: dict[str, Any] = {}
+    entered = {node.args[0]: node for node in tape if node.op is Input}
+    for index, value in enumerate(inputs):
+        placeholder = graph.placeholder(f"x{index}")
+        if index in entered:
+            made[entered[index]] = placeholder
+            placeholder.meta["val"] = _fakes(entered[index].meta)
+        else:
+            placeholder.meta["val"] = value
+    for node in tape:
+        if node.op is not Input:
+            made[node] = _build_node(graph, node, made, constants)
+    wanted = [made[node] for node in epilogue.nodes()]
+    graph.output(tuple(wanted))
+    outputs = [("node", made[rule[1]]) if rule[0] == "node" else rule for rule in epilogue.outputs]
+    return AtenGraph(graph, constants, [(i, made[node]) for i, node in epilogue.mutations], outputs)
+
+
+def _build_node(graph: torch.fx.Graph, node: Node, made: dict[Node, Any], constants: dict[str, Any]) -> Any:
+    if node.op is Constant:
+        name = f"constant{len(constants)}"
+        constants[name] = node.args[0]
+        built = graph.create_node("get_attr", name, name=name)
+    else:
+        args = map_nodes(node.args, made.__getitem__)
+        kwargs = {key: map_nodes(value, made.__getitem__) for key, value in node.kwargs.items()}
+        built = graph.create_node("call_function", node.op, args, kwargs, _name(node))
+    built.meta["val"] = _fakes(node.meta)
+    if node.line is not None:
+        built.meta["user_line"] = node.line
+    return built
+
+
+def _name(node: Node) -> str:
+    if node.op is operator.getitem:
+        return "item"
+    return node.op._schema.name.split("::")[1].strip("_")
+
+
+def _fakes(meta: Any) -> Any:
+    if type(meta) is TensorMeta:
+        return make_fake(meta)
+    if isinstance(meta, (tuple, list)):
+        return type(meta)(_fakes(item) for item in meta)
+    return meta

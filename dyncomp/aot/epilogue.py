@@ -1,0 +1,156 @@
+"""What happens after the computation: which memory outputs share, and what mutated inputs become.
+
+Output rules, one a user output (`AtenGraph.outputs`):
+    ("node", node)        fresh tensor; the node may be a view of fresh memory that no other output shares
+    ("input", i)          the input object itself
+    ("output", j)         the very object of an earlier output
+    ("view", ("input", i) | ("output", j), sizes, strides, offset)
+                          alias; `offset` counts elements from the base tensor's own first element
+    ("const", value)      anything else
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from dyncomp.aot.errors import Unsupported
+from dyncomp.aot.store import Recorder, Store, track_of
+from dyncomp.aot.tape import Constant, Input, Node, aliased_parent, memory_root
+from dyncomp.fake.tensor import FakeTensor, TensorMeta
+from dyncomp.shape.layout import is_dense
+
+aten = torch.ops.aten
+Rule = tuple[Any, ...]
+
+
+@dataclasses.dataclass
+class Epilogue:
+    outputs: list[Rule]
+    mutations: list[tuple[int, Node]]
+
+    def nodes(self) -> list[Node]:
+        """The nodes that the epilogue needs, in a fixed order."""
+        return [rule[1] for rule in self.outputs if rule[0] == "node"] + [node for _, node in self.mutations]
+
+    def with_nodes(self, nodes: list[Node]) -> Epilogue:
+        """The same epilogue over rewritten nodes, in the order of `nodes()`."""
+        rest = iter(nodes)
+        outputs = [("node", next(rest)) if rule[0] == "node" else rule for rule in self.outputs]
+        return Epilogue(outputs, [(index, next(rest)) for index, _ in self.mutations])
+
+
+def plan_epilogue(recorder: Recorder, inputs: list[Any], outputs: list[Any]) -> Epilogue:
+    """Rules for what the traced function returned, over the nodes of the recorder's tape."""
+    return Epilogue(_output_rules(recorder, inputs, outputs), _mutations(inputs))
+
+
+def _mutations(inputs: list[Any]) -> list[tuple[int, Node]]:
+    fakes = [(i, fake) for i, fake in enumerate(inputs) if type(fake) is FakeTensor]
+    mutations = []
+    for index, fake in fakes:
+        store = track_of(fake).store
+        if store.version == 0:
+            continue
+        if any(other.fake_storage is fake.fake_storage for i, other in fakes if i != index):
+            raise Unsupported("an in-place write to an input that shares memory with another input")
+        mutations.append((index, store.value))
+    return mutations
+
+
+def _output_rules(recorder: Recorder, inputs: list[Any], outputs: list[Any]) -> list[Rule]:
+    input_index = {id(fake): i for i, fake in enumerate(inputs) if type(fake) is FakeTensor}
+    seen: dict[int, int] = {}
+    owners: dict[int, int] = {}
+    rules: list[Rule] = []
+    for position, value in enumerate(outputs):
+        if not isinstance(value, torch.Tensor):
+            rules.append(("const", value))
+        elif id(value) in input_index:
+            rules.append(("input", input_index[id(value)]))
+        elif id(value) in seen:
+            rules.append(("output", seen[id(value)]))
+        elif type(value) is not FakeTensor:
+            rules.append(("const", value))
+        else:
+            seen[id(value)] = position
+            store = track_of(value).store
+            owner = owners.setdefault(id(store), position)
+            shared = outputs[owner] if owner != position else None
+            rules.append(_tensor_rule(recorder, inputs, value, store, owner, shared))
+    return rules
+
+
+def _tensor_rule(
+    recorder: Recorder, inputs: list[Any], fake: FakeTensor, store: Store, owner: int, shared: FakeTensor | None
+) -> Rule:
+    meta = fake.meta
+    if store.input is not None:
+        return _alias(("input", store.input), inputs[store.input].meta, meta)
+    if store.frozen:
+        if track_of(fake).chain:
+            raise Unsupported("an output that is a view of a constant")
+        return ("const", store.value.args[0])
+    if shared is not None:
+        return _alias(("output", owner), shared.meta, meta)
+    return ("node", _exact(recorder, fake))
+
+
+def _alias(base: tuple[str, int], base_meta: TensorMeta, meta: TensorMeta) -> Rule:
+    if meta.dtype != base_meta.dtype:
+        raise Unsupported("an output that aliases memory under another dtype")
+    return ("view", base, meta.shape, meta.strides, meta.offset - base_meta.offset)
+
+
+def _exact(recorder: Recorder, fake: FakeTensor) -> Node:
+    """The node of an output, laid out as in eager."""
+    node, meta = recorder.read(fake), fake.meta
+    if node.meta.strides == meta.strides:
+        return node
+    if is_dense(meta.shape, meta.strides):
+        node = recorder.in_layout(node, meta)
+        if node.meta.strides != meta.strides:  # equal but for dimensions of size 1
+            node = recorder.emit(aten.as_strided.default, (node, list(meta.shape), list(meta.strides)))
+        return node
+    raise Unsupported("an output with gaps in memory that was written in place")
+
+
+def own_memory(recorder: Recorder, epilogue: Epilogue) -> Epilogue:
+    """Gives each fresh output memory of its own, and each mutation a value that no earlier write-back changes.
+
+    Cleaning up may have left an output that is an input (after dropping a clone), or two that are one node.
+    """
+    mutated = {index for index, _ in epilogue.mutations}
+    taken: set[int] = set()
+    outputs = []
+    for rule in epilogue.outputs:
+        if rule[0] == "node":
+            root = memory_root(rule[1])
+            if root.op is Input or root.op is Constant or id(root) in taken:
+                rule = ("node", _on_copy(recorder, rule[1], root))
+            taken.add(id(memory_root(rule[1])))
+        outputs.append(rule)
+    mutations = []
+    for index, node in epilogue.mutations:
+        root = memory_root(node)
+        if root.op is Input and root.args[0] in mutated:
+            node = _on_copy(recorder, node, root)
+        mutations.append((index, node))
+    return Epilogue(outputs, mutations)
+
+
+def _on_copy(recorder: Recorder, node: Node, root: Node) -> Node:
+    """The same chain of views over a copy of its root."""
+    chain = []
+    while node is not root:
+        chain.append(node)
+        if aliased_parent(node) is node.args[0]:
+            node = node.args[0]
+        else:  # an item of a multiple view
+            node = node.args[0]
+    copied: Node = recorder.emit(aten.clone.default, (root,))
+    for step in reversed(chain):
+        copied = recorder.emit(step.op, (copied, *step.args[1:]), step.kwargs, step.meta)
+    return copied

@@ -1,0 +1,59 @@
+"""AtenGraph: a functional graph of ATen operations, and how its results become the user's outputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx
+
+from dyncomp.aot.printer import forward_source, graph_text
+from dyncomp.aot.run import Runner
+
+
+@dataclasses.dataclass(eq=False)
+class AtenGraph:
+    """`mutations`: (input index, fx node of its new value). `outputs`: rules, see `aot.epilogue`. `constants`: by target.
+
+    `node.meta["val"]` is a FakeTensor, or a tuple/list of them; its strides are those of eager.
+    `node.meta["user_line"]` is the user's (file, line) where known.
+    A graph with mutations holds for inputs that share no memory with a mutated one: see `overlaps`.
+    """
+
+    graph: torch.fx.Graph
+    constants: dict[str, torch.Tensor]
+    mutations: list[tuple[int, torch.fx.Node]]
+    outputs: list[tuple[Any, ...]]
+
+    @functools.cached_property
+    def placeholders(self) -> list[torch.fx.Node]:
+        return [node for node in self.graph.nodes if node.op == "placeholder"]
+
+    @functools.cached_property
+    def _runner(self) -> Runner:
+        return Runner(self.compute, [index for index, _ in self.mutations], self.outputs, self.overlaps)
+
+    @functools.cached_property
+    def compute(self) -> Callable[..., tuple[torch.Tensor, ...]]:
+        """`(*inputs) -> values of the graph's output node`, op by op, without the epilogue."""
+        namespace: dict[str, Any] = {"torch": torch, **self.constants}
+        source = forward_source(self.graph)
+        exec(compile(source, "<aten graph>", "exec"), namespace)
+        return namespace["forward"]
+
+    def overlaps(self, inputs: Any) -> bool:
+        """True if a mutated input shares memory with another input, which this graph was not traced for."""
+        if not self.mutations:
+            return False
+        storages = [t.untyped_storage()._cdata if isinstance(t, torch.Tensor) else None for t in inputs]
+        return any(storages.count(storages[index]) > 1 for index, _ in self.mutations)
+
+    def run(self, *inputs: Any) -> tuple[Any, ...]:
+        """Runs the graph op by op, write-backs and aliases included: the reference for every backend."""
+        return self._runner(*inputs)
+
+    def __str__(self) -> str:
+        return graph_text(self)

@@ -1,0 +1,18 @@
+"""Composite operations that stay whole in an inference graph.
+
+Everything else that torch composes is taken apart into what its own C++ kernel calls, `scaled_dot_product_attention`
+included: it becomes the fused kernel that eager chooses, or matmul and softmax.
+"""
+
+from __future__ import annotations
+
+import torch
+
+aten = torch.ops.aten
+
+# max_pool1d: eager has a kernel of its own for inference, which the composite only takes for plain tensors.
+_KEPT = frozenset({aten.max_pool1d.default})
+
+
+def keeps_whole(op: torch._ops.OpOverload) -> bool:
+    return op in _KEPT

@@ -1,0 +1,104 @@
+"""ATen graphs as Python that runs.
+
+    def forward(x0):
+        add = torch.ops.aten.add.Tensor(x0, 1)  # f32[2, 3]
+        return (add,)
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import torch
+import torch.fx
+
+_SHORT = {
+    torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16", torch.bool: "b8",
+    torch.int64: "i64", torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8",
+    torch.complex64: "c64", torch.complex128: "c128",
+}  # fmt: skip
+
+
+def forward_source(graph: torch.fx.Graph, comments: bool = False) -> str:
+    """Source of `forward(*placeholders) -> tuple`; constants are free names. Values are dropped after their last use."""
+    names = [node.name for node in graph.nodes if node.op == "placeholder"]
+    lines = [f"def forward({', '.join(names)}):"]
+    last_use = _last_uses(graph)
+    for node in graph.nodes:
+        if node.op == "call_function":
+            text = f"    {node.name} = {_call(node)}"
+            lines.append(f"{text}  # {describe(node.meta.get('val'))}" if comments else text)
+            if dead := last_use.get(node):
+                lines.append(f"    {' = '.join(dead)} = None")
+        elif node.op == "output":
+            lines.append(f"    return {_text(tuple(node.args[0]))}")
+    return "\n".join(lines) + "\n"
+
+
+def graph_text(aten_graph: Any) -> str:
+    """The whole graph with shapes, constants and the epilogue as comments."""
+    head = ["import torch", ""]
+    for node in aten_graph.placeholders:
+        head.append(f"# {node.name}: {describe(node.meta['val'])}")
+    for name, tensor in aten_graph.constants.items():
+        head.append(f"{name} = torch.empty({tuple(tensor.shape)}, dtype={tensor.dtype})  # captured")
+    tail = [f"# write back: x{index} = {node.name}" for index, node in aten_graph.mutations]
+    tail += [f"# output {i}: {_rule(rule)}" for i, rule in enumerate(aten_graph.outputs)]
+    return "\n".join([*head, "", forward_source(aten_graph.graph, comments=True), *tail]) + "\n"
+
+
+def describe(value: Any) -> str:
+    """Short text of a fake: `f32[2, 3]`, with strides where they are not row-major."""
+    if isinstance(value, torch.Tensor):
+        text = f"{_SHORT.get(value.dtype, str(value.dtype))}{list(value.shape)}"
+        if not value.is_contiguous():
+            text += f" strides {list(value.stride())}"
+        return text if value.device.type == "cpu" else f"{text} {value.device}"
+    if isinstance(value, (tuple, list)):
+        return ", ".join(map(describe, value))
+    return repr(value)
+
+
+def _rule(rule: tuple[Any, ...]) -> str:
+    return f"{rule[0]} {', '.join(str(part) for part in rule[1:])}"
+
+
+def _call(node: torch.fx.Node) -> str:
+    if node.target is operator.getitem:
+        return f"{_text(node.args[0])}[{node.args[1]}]"
+    namespace, rest = node.target._schema.name.split("::")
+    packet = f"torch.ops.{namespace}.{rest}.{node.target._overloadname}"
+    arguments = [_text(a) for a in node.args] + [f"{name}={_text(a)}" for name, a in node.kwargs.items()]
+    return f"{packet}({', '.join(arguments)})"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, torch.fx.Node):
+        return value.name
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_text, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_text, value))}]"
+    if isinstance(value, torch.device):
+        return f"torch.{value!r}"
+    if isinstance(value, complex):
+        return f"complex({_text(value.real)}, {_text(value.imag)})"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float({str(value)!r})"
+    return repr(value)
+
+
+def _last_uses(graph: torch.fx.Graph) -> dict[torch.fx.Node, list[str]]:
+    """For each node, the names that are dead once it has run."""
+    seen: set[torch.fx.Node] = set()
+    result: dict[torch.fx.Node, list[str]] = {}
+    for node in reversed(graph.nodes):
+        dead = [n.name for n in node.all_input_nodes if n not in seen and n.op == "call_function"]
+        seen.update(node.all_input_nodes)
+        if node not in seen and node.op == "call_function":
+            dead.append(node.name)
+        if dead:
+            result[node] = dead
+    return result

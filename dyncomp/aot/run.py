@@ -1,0 +1,55 @@
+"""Reference execution of an ATen graph: computation op by op, then write-backs, then aliases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dyncomp.aot.errors import Unsupported
+
+
+class Runner:
+    """`runner(*inputs)` gives the user's outputs as a tuple."""
+
+    def __init__(
+        self,
+        compute: Callable[..., tuple[Any, ...]],
+        mutated: list[int],
+        rules: list[tuple[Any, ...]],
+        overlaps: Callable[[Any], bool],
+    ):
+        self.compute, self.mutated, self.rules, self.overlaps = compute, mutated, rules, overlaps
+        self.fresh = sum(rule[0] == "node" for rule in rules)
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        if self.overlaps(inputs):
+            raise Unsupported("a mutated input shares memory with another input")
+        # The casts of autocast are operations of the graph already.
+        with torch.no_grad(), torch._C._DisableAutocast():
+            values = self.compute(*inputs)
+            for index, value in zip(self.mutated, values[self.fresh :], strict=True):
+                inputs[index].copy_(value)
+        return finish(self.rules, inputs, values)
+
+
+def finish(rules: list[tuple[Any, ...]], inputs: Any, values: Any) -> tuple[Any, ...]:
+    """The user's outputs from the inputs and the computed values, by the output rules."""
+    results: list[Any] = []
+    fresh = iter(values)
+    for rule in rules:
+        kind = rule[0]
+        if kind == "node":
+            results.append(next(fresh))
+        elif kind == "input":
+            results.append(inputs[rule[1]])
+        elif kind == "output":
+            results.append(results[rule[1]])
+        elif kind == "view":
+            (base_kind, index), sizes, strides, offset = rule[1:]
+            base = inputs[index] if base_kind == "input" else results[index]
+            results.append(base.as_strided(sizes, strides, base.storage_offset() + offset))
+        else:
+            results.append(rule[1])
+    return tuple(results)

@@ -1,0 +1,152 @@
+"""Functional storages: how reads and writes of aliased tensors become pure values.
+
+One `Store` a storage holds the node of its newest value. Every tensor over it is a chain of views from that value.
+A write through a tensor makes a new value of the whole store; a read after somebody's write replays the chain.
+
+    y = x[0]; y.add_(1); return x * y
+      ->   s = select(x, 0, 0); a = add(s, 1); x2 = select_scatter(x, a, 0, 0); mul(x2, a)
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, NamedTuple
+
+import torch
+
+from dyncomp.aot.errors import Unsupported
+from dyncomp.aot.scatter import reshape, scatter
+from dyncomp.aot.tape import Node, Tape
+from dyncomp.fake.infer import infer
+from dyncomp.fake.tensor import FakeTensor, TensorMeta
+from dyncomp.shape.layout import is_channels_last, is_contiguous, is_dense, iteration_order
+
+aten = torch.ops.aten
+
+
+class ViewStep(NamedTuple):
+    """One view from its base: the arguments after the base, and which of several results."""
+
+    op: torch._ops.OpOverload
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    index: int | None
+
+
+class Store:
+    """A storage. `input`: index of the graph input that owns it; `frozen`: a captured constant, which nobody may write."""
+
+    __slots__ = ("value", "version", "input", "frozen")
+
+    def __init__(self, value: Node, input: int | None = None, frozen: bool = False):
+        self.value, self.version, self.input, self.frozen = value, 0, input, frozen
+
+
+class Track:
+    """A tensor as a chain of views of a store, and the node of its value as of `version`."""
+
+    __slots__ = ("store", "chain", "version", "node")
+
+    def __init__(self, store: Store, chain: tuple[ViewStep, ...], node: Node):
+        self.store, self.chain, self.version, self.node = store, chain, store.version, node
+
+
+def track_of(fake: FakeTensor) -> Track:
+    return fake.__dict__["track"]
+
+
+class Recorder:
+    """Appends to the tape and keeps stores and tracks right."""
+
+    def __init__(self) -> None:
+        self.tape: Tape = []
+        self.line: Any = None
+
+    def emit(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, meta: Any = None) -> Node:
+        """A new node; its metadata is inferred from the nodes it reads unless given."""
+        kwargs = kwargs or {}
+        if meta is None:
+            meta = infer(op, _metas(args), _metas(kwargs))
+        node = Node(op, args, kwargs, meta, self.line)
+        self.tape.append(node)
+        return node
+
+    def item(self, node: Node, index: int) -> Node:
+        """One of several results."""
+        return self.emit(operator.getitem, (node, index), meta=node.meta[index])
+
+    # ---- reading
+
+    def read(self, fake: FakeTensor) -> Node:
+        """The node of a tensor's value now."""
+        track = track_of(fake)
+        if track.version != track.store.version:
+            node = track.store.value
+            for step in track.chain:
+                node = self.apply_view(node, step)
+            track.node, track.version = node, track.store.version
+        return track.node
+
+    def apply_view(self, base: Node, step: ViewStep) -> Node:
+        if step.op is aten.view.default:
+            # The value may be laid out more densely than eager's memory, never less, so this is a view in practice.
+            return reshape(self.emit, base, _view_size(base, step))
+        node = self.emit(step.op, (base, *step.args), step.kwargs)
+        return node if step.index is None else self.item(node, step.index)
+
+    # ---- writing
+
+    def write(self, fake: FakeTensor, node: Node) -> None:
+        """From now on `fake`, and whatever shares its memory, sees `node`."""
+        track = track_of(fake)
+        store = track.store
+        if store.frozen:
+            raise Unsupported("an in-place write to a tensor that is a constant of the graph")
+        node = self.in_layout(node, fake.meta)
+        bases = [store.value]
+        for step in track.chain[:-1]:
+            bases.append(self.apply_view(bases[-1], step))
+        new = node
+        for step, base in zip(reversed(track.chain), reversed(bases), strict=False):
+            new = scatter(self.emit, step.op, base, new, step.args, step.index)
+            new = self.in_layout(new, base.meta)
+        store.value = new
+        store.version += 1
+        track.node, track.version = node, store.version
+
+    def in_layout(self, node: Node, like: TensorMeta) -> Node:
+        """`node` in the dtype and memory layout of `like`. Memory with gaps has no functional form: dense, same order."""
+        if node.meta.dtype != like.dtype:
+            node = self.emit(aten._to_copy.default, (node,), {"dtype": like.dtype})
+        if node.meta.strides == like.strides or not is_dense(like.shape, like.strides):
+            return node
+        if is_contiguous(like.shape, like.strides):
+            if is_contiguous(node.meta.shape, node.meta.strides):
+                return node  # they differ only where a dimension has size 1
+            return self.emit(aten.clone.default, (node,), {"memory_format": torch.contiguous_format})
+        if len(like.shape) == 4 and is_channels_last(like.shape, like.strides):
+            return self.emit(aten.clone.default, (node,), {"memory_format": torch.channels_last})
+        order = iteration_order(like.shape, [like.strides])[::-1]
+        moved = self.emit(aten.permute.default, (node, order))
+        dense = self.emit(aten.clone.default, (moved,), {"memory_format": torch.contiguous_format})
+        return self.emit(aten.permute.default, (dense, [order.index(dim) for dim in range(len(order))]))
+
+
+def _view_size(base: Node, step: ViewStep) -> Any:
+    size = step.args[0]
+    if -1 not in size:
+        return size
+    return infer(step.op, (base.meta, size), {}).shape
+
+
+def _metas(value: Any) -> Any:
+    kind = type(value)
+    if kind is Node:
+        return value.meta
+    if kind is tuple:
+        return tuple([_metas(item) for item in value])
+    if kind is list:
+        return [_metas(item) for item in value]
+    if kind is dict:
+        return {name: _metas(item) for name, item in value.items()}
+    return value

@@ -1,0 +1,130 @@
+"""From a torch-level graph to a functional ATen graph.
+
+    def forward(self, x):              def forward(x):
+        y = torch.relu(x)        ->        relu = aten.relu.default(x)
+        y.add_(1)                          add = aten.add.Tensor(relu, 1)
+        return y                           return (add,)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+from dyncomp import config, log
+from dyncomp.aot import cleanup
+from dyncomp.aot.build import build_graph
+from dyncomp.aot.epilogue import Epilogue, own_memory, plan_epilogue
+from dyncomp.aot.errors import Unsupported
+from dyncomp.aot.graph import AtenGraph
+from dyncomp.aot.tracer import TraceMode
+from dyncomp.aot.verify import verify
+from dyncomp.fake import FakeError, FakeMode, FakeTensor
+
+_PASSES = (cleanup.drop_no_ops, cleanup.merge_equal, cleanup.drop_dead)
+
+
+def trace_inference(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> AtenGraph:
+    """The functional ATen graph of `gm` on inputs like these (fakes, or real tensors); no gradients."""
+    mode = TraceMode()
+    fakes = _enter_inputs(mode, inputs)
+    try:
+        with _state_restored(), torch._C._AutoDispatchBelowAutograd(), mode:
+            returned = _interpret(gm, fakes, mode)
+        with torch._C._AutoDispatchBelowAutograd():
+            epilogue = plan_epilogue(mode.recorder, fakes, _flat(returned))
+            epilogue = _clean(mode, epilogue)
+    except FakeError as error:
+        raise Unsupported(str(error)) from error
+    graph = build_graph(mode.recorder.tape, fakes, epilogue)
+    if config.verify_passes:
+        verify(graph)
+    log.write("aot", "%s", graph)
+    return graph
+
+
+def _clean(mode: TraceMode, epilogue: Epilogue) -> Epilogue:
+    tape = mode.recorder.tape
+    for run_pass in _PASSES:
+        tape, nodes = run_pass(tape, epilogue.nodes())
+        epilogue = epilogue.with_nodes(nodes)
+    mode.recorder.tape = tape
+    return own_memory(mode.recorder, epilogue)
+
+
+def _enter_inputs(mode: TraceMode, inputs: Sequence[Any]) -> list[Any]:
+    """Own fakes for the inputs, sharing storage identities as the given ones do."""
+    outside = FakeMode()
+    fakes: list[Any] = []
+    for index, value in enumerate(inputs):
+        if isinstance(value, torch.Tensor):
+            given = outside.from_real(value)
+            fakes.append(mode.add_input(given, index, given.fake_storage))
+        else:
+            fakes.append(value)
+    return fakes
+
+
+def _interpret(gm: torch.fx.GraphModule, inputs: list[Any], mode: TraceMode) -> Any:
+    values: dict[torch.fx.Node, Any] = {}
+    rest = iter(inputs)
+
+    def load(argument: Any) -> Any:
+        return torch.fx.node.map_arg(argument, values.__getitem__)
+
+    for node in gm.graph.nodes:
+        mode.recorder.line = node.meta.get("user_line")
+        if node.op == "placeholder":
+            values[node] = next(rest)
+        elif node.op == "get_attr":
+            values[node] = _attribute(gm, node.target)
+        elif node.op == "output":
+            return load(node.args[0])
+        else:
+            args, kwargs = load(node.args), load(node.kwargs)
+            if node.op == "call_method":
+                values[node] = getattr(args[0], node.target)(*args[1:], **kwargs)
+            else:
+                target = node.target if node.op == "call_function" else gm.get_submodule(node.target)
+                values[node] = target(*args, **kwargs)
+    raise Unsupported("a graph without an output")
+
+
+def _attribute(gm: torch.fx.GraphModule, path: str) -> Any:
+    value: Any = gm
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def _flat(returned: Any) -> list[Any]:
+    if isinstance(returned, (tuple, list)):
+        for value in returned:
+            if isinstance(value, (tuple, list, dict)):
+                raise Unsupported("a graph that returns nested containers")
+        return list(returned)
+    return [returned]
+
+
+@contextlib.contextmanager
+def _state_restored() -> Iterator[None]:
+    """Grad mode and autocast are set by nodes of the graph; the caller gets its own back."""
+    grad = torch.is_grad_enabled()
+    cached = torch.is_autocast_cache_enabled()
+    devices = ["cpu", "cuda"]
+    autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in devices]
+    try:
+        yield
+    finally:
+        torch.set_grad_enabled(grad)
+        torch.set_autocast_cache_enabled(cached)
+        for device, enabled, dtype in autocast:
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, dtype)
+
+
+__all__ = ["FakeTensor", "trace_inference"]

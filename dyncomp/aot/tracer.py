@@ -1,0 +1,265 @@
+"""TraceMode: runs torch operations on fakes and records them, functional, on a tape.
+
+It works below autograd, so that composite operations arrive whole: the kept ones are recorded as they are, the others
+are taken apart by torch's own C++ kernels, exactly as eager would.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dyncomp.aot import normalize
+from dyncomp.aot.errors import Unsupported
+from dyncomp.aot.leaf import keeps_whole
+from dyncomp.aot.store import Recorder, Store, Track, ViewStep, track_of
+from dyncomp.aot.tape import Constant, Input, Node
+from dyncomp.aot.twin import APPENDING, functional_twin
+from dyncomp.fake import constant, inplace
+from dyncomp.fake.facts import HIDDEN_WRITES, OpFacts, facts_of
+from dyncomp.fake.infer import infer
+from dyncomp.fake.mode import FakeMode
+from dyncomp.fake.real import meta_of_real
+from dyncomp.fake.tensor import FakeStorage, FakeTensor, TensorMeta, make_fake
+from dyncomp.shape.layout import is_dense
+
+aten = torch.ops.aten
+
+
+class TraceMode(FakeMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.recorder = Recorder()
+        # Real tensors met on the way: they must live until the graph holds them.
+        self._kept: list[torch.Tensor] = []
+
+    # ---- tensors that enter
+
+    def add_input(self, fake: FakeTensor, index: int, storage: FakeStorage) -> FakeTensor:
+        """A fresh fake for a graph input (never the caller's: autocast caches casts by tensor identity)."""
+        node = self.recorder.emit(Input, (index,), meta=fake.meta)
+        own = make_fake(fake.meta, storage, fake.requires_grad)
+        for mark in ("_is_param", "_is_buffer"):
+            if mark in fake.__dict__:
+                own.__dict__[mark] = fake.__dict__[mark]
+        own.__dict__["track"] = Track(Store(node, input=index), (), node)
+        return own
+
+    def _fake_of(self, tensor: torch.Tensor, meta: TensorMeta, storage: FakeStorage) -> FakeTensor:
+        self._kept.append(tensor)
+        fake = make_fake(meta, storage, tensor.requires_grad and tensor.is_leaf)
+        if isinstance(tensor, torch.nn.Parameter):
+            fake.__dict__["_is_param"] = True
+        node = self.recorder.emit(Constant, (tensor,), meta=meta)
+        fake.__dict__["track"] = Track(Store(node, frozen=True), (), node)
+        return fake
+
+    def _lift(self, literal: torch.Tensor) -> FakeTensor:
+        """A literal such as `torch.tensor([1, 2])`: a private constant, and a fresh copy of it on each run."""
+        with torch._C._DisableTorchDispatch(), torch._C._AutoDispatchBelowAutograd():
+            own = literal.clone()
+        meta = meta_of_real(own)
+        node = self.recorder.emit(Constant, (own,), meta=meta)
+        fresh = self.recorder.emit(aten.clone.default, (node,), meta=meta)
+        fake = self._track_fresh(meta, fresh)
+        constant.remember(fake, own)
+        return fake
+
+    # ---- operations
+
+    def _composite(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
+        if keeps_whole(facts.op):
+            return self._functional(facts, args, kwargs)
+        return super()._composite(facts, args, kwargs)
+
+    def _functional(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
+        known = constant.evaluate(facts, args, kwargs)
+        if known is not None:
+            return known
+        self._refuse_data_dependence(facts, args)
+        if facts.op._schema.name in HIDDEN_WRITES:
+            return normalize.batch_norm(self, facts, args, kwargs)
+        result = infer(facts.op, self.metas(args), self.metas(kwargs))
+        # Eager's marker for "view, but tell autograd nothing": in a graph it is a view like others.
+        op = aten.view.default if facts.op is aten._unsafe_view.default else facts.op
+        node = self._record(op, args, kwargs, result)
+        return self._track_results(result, node)
+
+    def _view(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
+        base = args[0] if args else kwargs[facts.names[0]]
+        if type(base) is not FakeTensor:
+            if constant.is_lift(facts):
+                return self._lift(base)
+            base = self.from_real(base)
+        rest = tuple(args[1:]) if args else ()
+        more = kwargs if args else {k: v for k, v in kwargs.items() if k != facts.names[0]}
+        result = infer(facts.op, (base.meta, *self.metas(rest)), self.metas(more))
+        fakes = self._view_results(facts, base, rest, more, result)
+        constant.view(facts, base, fakes, (base, *rest), more)
+        return fakes
+
+    def _view_results(self, facts: OpFacts, base: FakeTensor, rest: Any, kwargs: Any, result: Any) -> Any:
+        recorder = self.recorder
+        node = recorder.read(base)
+        self._check_as_strided(facts, base, node, rest, kwargs)
+        exact = node.meta is base.meta or node.meta.same_layout(base.meta)
+        if type(result) is TensorMeta:
+            step = ViewStep(facts.op, rest, kwargs, None)
+            if exact:
+                view = recorder.emit(facts.op, (node, *rest), kwargs, result)
+            else:
+                view = recorder.apply_view(node, step)
+            return self._track_view(result, base, step, view)
+        whole = recorder.emit(facts.op, (node, *rest), kwargs, result if exact else None)
+        return type(result)(
+            self._track_view(meta, base, ViewStep(facts.op, rest, kwargs, i), recorder.item(whole, i))
+            for i, meta in enumerate(result)
+        )
+
+    def _check_as_strided(self, facts: OpFacts, base: FakeTensor, node: Node, rest: Any, kwargs: Any) -> None:
+        """`as_strided` sees memory, not values: only where the graph's memory is eager's memory."""
+        if facts.op is not aten.as_strided.default:
+            return
+        explicit = len(rest) > 2 and rest[2] is not None or kwargs.get("storage_offset") is not None
+        store = track_of(base).store
+        if not node.meta.same_layout(base.meta) or (explicit and (store.input is not None or store.frozen)):
+            raise Unsupported("as_strided with an absolute offset, or on memory that was written in place")
+        if store.version and track_of(base).chain:
+            raise Unsupported("as_strided on a view of memory that was written in place")
+
+    def _in_place(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
+        op = facts.op
+        if torch.Tag.inplace_view in op.tags:
+            return self._change_metadata(facts, args, kwargs)
+        args = inplace.with_fakes(self, args)
+        bound = inplace.bind(facts, args, kwargs)
+        if op is aten.detach_.default:
+            return args[0]
+        self._check_layout(facts, bound)
+        # The fake run makes eager's checks; it must see the versions as they were.
+        result = inplace.run(self, facts, args, kwargs, wrap=False)
+        if op is aten.copy_.default:
+            self._write(args[0], self._copied(args[0], args[1]))
+            return args[0]
+        if op._schema.name in ("aten::zero_", "aten::fill_"):
+            self._write(args[0], self._filled(args[0], args[1] if len(args) > 1 else 0))
+            return args[0]
+        return self._by_twin(facts, bound, args, kwargs, result)
+
+    def _out(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
+        kwargs = {name: inplace.with_fakes(self, (value,))[0] for name, value in kwargs.items()}
+        bound = inplace.bind(facts, args, kwargs)
+        result = inplace.run_out(self, facts, args, kwargs, wrap=False)
+        inputs = {name: value for name, value in kwargs.items() if name not in {facts.names[p] for p in facts.written}}
+        return self._by_twin(facts, bound, args, inputs, result)
+
+    def _by_twin(self, facts: OpFacts, bound: dict[str, Any], args: Any, kwargs: Any, result: Any) -> Any:
+        """Runs the functional form and writes its results to the written arguments."""
+        twin = functional_twin(facts.op)
+        node = self._record(twin, args, kwargs, None)
+        targets = [t for p in facts.written for t in inplace.targets_of(bound.get(facts.names[p]))]
+        fresh: list[Any] = []
+        if type(node.meta) is TensorMeta:
+            values = [node]
+        else:
+            values = [self.recorder.item(node, i) for i in range(len(node.meta))]
+        if facts.op._schema.name in APPENDING:
+            count = len(values) - len(targets)
+            fresh, values = values[:count], values[count:]
+            fresh = [self._track_fresh(value.meta, value) for value in fresh]
+        for target, value in zip(targets, values, strict=True):
+            self._write(target, value)
+        if fresh:
+            return tuple(fresh)
+        return inplace.returned(self, facts, bound, result)
+
+    def _copied(self, target: FakeTensor, source: Any) -> Node:
+        node = self.recorder.read(source) if type(source) is FakeTensor else None
+        if node is None:
+            return self._filled(target, source)
+        emit = self.recorder.emit
+        if node.meta.dtype != target.meta.dtype or node.meta.device != target.meta.device:
+            cast = {"dtype": target.meta.dtype, "device": target.meta.device}
+            node = emit(aten._to_copy.default, (node,), cast)
+        if node.meta.shape != target.meta.shape:
+            node = emit(aten.expand.default, (node, list(target.meta.shape)))
+        return node
+
+    def _filled(self, target: FakeTensor, value: Any) -> Node:
+        emit = self.recorder.emit
+        meta = target.meta
+        if type(value) is FakeTensor:
+            return self._copied(target, value)
+        options = {"dtype": meta.dtype, "device": meta.device, "pin_memory": False}
+        return emit(aten.full.default, (list(meta.shape), value), options)
+
+    def _change_metadata(self, facts: OpFacts, args: Any, kwargs: Any) -> FakeTensor:
+        target = args[0]
+        track = track_of(target)
+        if track.store.input is not None and not track.chain:
+            raise Unsupported(f"{facts.op} on a graph input")
+        view = inplace.view_twin(facts.op)
+        rest = tuple(args[1:])
+        result = infer(view, (target.meta, *rest), kwargs)
+        twin = self._view_results(facts_of(view), target, rest, kwargs, result)
+        inplace.set_metadata(target, result)
+        target.__dict__["track"] = track_of(twin)
+        return target
+
+    def _check_layout(self, facts: OpFacts, bound: dict[str, Any]) -> None:
+        """Random fills draw in memory order: in memory with gaps the functional form would draw in another order."""
+        if not facts.random:
+            return
+        for position in facts.written:
+            for target in inplace.targets_of(bound.get(facts.names[position])):
+                if not is_dense(target.meta.shape, target.meta.strides):
+                    raise Unsupported(f"{facts.op} on a tensor with gaps in memory")
+
+    # ---- between fakes and nodes
+
+    def _record(self, op: Any, args: Any, kwargs: Any, result: Any) -> Node:
+        """Emits `op` on the nodes behind the fakes. `result` holds while their memory is laid out as in eager."""
+        exact = True
+
+        def lower(value: Any) -> Any:
+            nonlocal exact
+            kind = type(value)
+            if kind is FakeTensor:
+                node = self.recorder.read(value)
+                if node.meta is not value.meta and not node.meta.same_layout(value.meta):
+                    exact = False
+                return node
+            if kind is list or kind is tuple:
+                return kind([lower(item) for item in value])
+            if isinstance(value, torch.Tensor):
+                return self.recorder.read(self.from_real(value))
+            return value
+
+        nodes = tuple([lower(value) for value in args])
+        named = {name: lower(value) for name, value in kwargs.items()}
+        return self.recorder.emit(op, nodes, named, result if exact else None)
+
+    def _write(self, target: FakeTensor, node: Node) -> None:
+        self.recorder.write(target, node)
+
+    def _track_results(self, result: Any, node: Node) -> Any:
+        if type(result) is TensorMeta:
+            return self._track_fresh(result, node)
+        if type(result) in (tuple, list):
+            return type(result)(
+                self._track_fresh(meta, self.recorder.item(node, i)) if type(meta) is TensorMeta else meta
+                for i, meta in enumerate(result)
+            )
+        return result
+
+    def _track_fresh(self, meta: TensorMeta, node: Node) -> FakeTensor:
+        fake = make_fake(meta)
+        fake.__dict__["track"] = Track(Store(node), (), node)
+        return fake
+
+    def _track_view(self, meta: TensorMeta, base: FakeTensor, step: ViewStep, node: Node) -> FakeTensor:
+        fake = make_fake(meta, base.fake_storage)
+        track = track_of(base)
+        fake.__dict__["track"] = Track(track.store, (*track.chain, step), node)
+        return fake

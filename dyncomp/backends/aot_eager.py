@@ -1,0 +1,26 @@
+"""Backend `aot_eager`: the functional ATen graph, run op by op with the epilogue for mutations and aliases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dyncomp import aot, counters
+from dyncomp.backends.eager import run_graph
+from dyncomp.backends.registry import Backend, CompileRequest
+
+
+def compile_aot_eager(request: CompileRequest) -> Callable[..., Any]:
+    if request.needs_grad:
+        counters.add_fallback("training-graph-eager")
+        return run_graph(request)
+    try:
+        graph = aot.trace_inference(request.gm, request.fake_inputs)
+    except aot.Unsupported as reason:
+        counters.add_fallback(f"aot: {reason}")
+        return run_graph(request)
+    request.dump("aten_graph.py", str(graph))
+    return graph.run
+
+
+BACKEND = Backend("aot_eager", compile_aot_eager)

@@ -1,0 +1,256 @@
+"""The one callback that the native runtime calls on a miss: trace, compile, make an entry. Also every policy about failing.
+
+    miss -> limits and stance -> interp.trace_frame -> backend -> guards.build -> _core.Entry
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+import time
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dyncomp import config, counters, interp, log
+from dyncomp import dump as dump_folder
+from dyncomp._frame import _core
+from dyncomp.backends.registry import CompileRequest
+from dyncomp.bytecode import printer
+from dyncomp.context import CompileContext
+from dyncomp.errors import (
+    BackendError,
+    BreakRecord,
+    DyncompError,
+    FullGraphError,
+    InternalError,
+    RecompileLimitError,
+)
+from dyncomp.guards import build as guard_build
+from dyncomp.skipfiles import is_skipped
+
+STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile")
+_stance = "default"
+_compile_lock = threading.RLock()  # tracing patches process-wide state (torch modes, fakes); one compile at a time
+
+
+@dataclasses.dataclass
+class CompileRecord:
+    """What one compile did: kept with the entry, shown by explain and the debug folder. Holds no tensor and no module."""
+
+    name: str
+    filename: str
+    line: int
+    graph: str | None
+    graph_size: int
+    guards: list[str]
+    breaks: list[BreakRecord]
+    skipped: BreakRecord | None
+    seconds: float
+    recompile_reason: str | None
+    backend: str
+
+
+def set_stance_name(stance: str) -> str:
+    """Sets the stance and returns the one before."""
+    global _stance
+    before, _stance = _stance, stance
+    _core.set_disabled(stance == "force_eager" or config.disable)
+    return before
+
+
+def stance() -> str:
+    return _stance
+
+
+def on_miss(func: types.FunctionType, args: tuple[Any, ...], owner: CompileContext, cache: Any) -> Any:
+    """Called by the runtime with the hook off. Contract: docs/contracts.md, section 1."""
+    if is_skipped(func.__code__):
+        return None
+    entries = cache.entries()
+    reason = _why_missed(entries, func, args)
+    if reason is not None:
+        if _stance == "eager_on_recompile":
+            counters.add_fallback("stance-eager-on-recompile")
+            return _core.EAGER_ONCE
+        if _stance == "fail_on_recompile":
+            raise RecompileLimitError(f"stance fail_on_recompile: {func.__qualname__} would be compiled again because {reason}")
+        if len(entries) >= owner.recompile_limit:
+            _tell_limit(func, owner, reason)
+            return _core.FREEZE
+    with _compile_lock:
+        return _compile_or_fall_back(func, args, owner, reason)
+
+
+def _why_missed(entries: list[Any], func: types.FunctionType, args: tuple[Any, ...]) -> str | None:
+    """The failing check of the newest entry, in words; None if there is no entry yet."""
+    if not entries:
+        return None
+    failed = entries[0].guards.explain(func, args)
+    text = "the guards passed in the meantime" if failed is None else str(failed[2])
+    counters.add("recompiles")
+    log.write("recompiles", "%s (%s:%d): %s", func.__qualname__, func.__code__.co_filename, func.__code__.co_firstlineno, text)
+    return text
+
+
+def _tell_limit(func: types.FunctionType, owner: CompileContext, reason: str) -> None:
+    counters.add_fallback("recompile-limit")
+    code = func.__code__
+    if owner.once(f"limit:{id(code)}"):
+        warnings.warn(
+            f"dyncomp compiled {func.__qualname__} ({code.co_filename}:{code.co_firstlineno}) {owner.recompile_limit} times; "
+            f"calls that fit none of these run as plain Python from now on. Last failing guard: {reason}. "
+            "Pass changing numbers as tensors, or raise recompile_limit.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _compile_or_fall_back(func: types.FunctionType, args: tuple[Any, ...], owner: CompileContext, reason: str | None) -> Any:
+    start = time.perf_counter()
+    try:
+        return _compile(func, args, owner, reason, start)
+    except DyncompError as error:
+        if not isinstance(error, InternalError):
+            raise
+        return _internal_failure(func, owner, error)
+    except RecursionError:
+        raise
+    except Exception as error:  # noqa: BLE001 - any bug of ours must not kill the user's run
+        return _internal_failure(func, owner, error)
+    finally:
+        counters.add("compile_seconds", time.perf_counter() - start)
+
+
+def _internal_failure(func: types.FunctionType, owner: CompileContext, error: BaseException) -> None:
+    code = func.__code__
+    where = f"{func.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
+    if config.strict:
+        raise InternalError(f"dyncomp failed while compiling {where}: {type(error).__name__}: {error}") from error
+    counters.add_fallback("internal-error")
+    if owner.once(f"internal:{id(code)}"):
+        warnings.warn(
+            f"dyncomp failed while compiling {where} and ran it as plain Python: {type(error).__name__}: {error}. "
+            "This is a bug of dyncomp; please report it (DYNCOMP_STRICT=1 gives the traceback).",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    return None
+
+
+def _compile(func: types.FunctionType, args: tuple[Any, ...], owner: CompileContext, reason: str | None, start: float) -> Any:
+    name = owner.name or func.__qualname__
+    trace = interp.trace_frame(func, args, owner)
+    counters.add("frames")
+    for record in trace.breaks:
+        counters.add_break(record)
+        log.write("graph_breaks", "%s", record)
+    if owner.fullgraph and (trace.breaks or trace.skipped):
+        raise FullGraphError((trace.breaks or [trace.skipped])[0])
+    if trace.skipped is not None:
+        counters.add("skipped")
+        counters.add_fallback(f"skipped-frame: {trace.skipped.reason}")
+        log.write("graph_breaks", "frame left alone: %s", trace.skipped)
+        _observe(owner, _record(func, trace, owner, reason, time.perf_counter() - start))
+        return None
+    folder = dump_folder.open_folder(owner, name)
+    compiled, native = _compile_graph(trace, owner, name, folder)
+    run = trace.make_run(compiled)
+    tree = guard_build.build_tree(trace.guards, trace.captures)
+    record = _record(func, trace, owner, reason, time.perf_counter() - start)
+    if log.enabled("guards"):
+        log.write("guards", "%s\n  %s", name, "\n  ".join(record.guards))
+    _dump_frame(folder, func, run, record)
+    _observe(owner, record)
+    return _core.Entry(tree, run, trace.whole, name, record)
+
+
+def _compile_graph(trace: Any, owner: CompileContext, name: str, folder: Any) -> tuple[Callable[..., Any] | None, bool]:
+    if trace.graph is None:
+        return None, True
+    counters.add("graphs")
+    backend = owner.backend
+    if log.enabled("graph"):
+        log.write("graph", "%s\n%s", name, trace.graph.print_readable(print_output=False))
+    folder.write("fx_graph.py", lambda: trace.graph.print_readable(print_output=False))
+    request = CompileRequest(
+        trace.graph, trace.fake_inputs, trace.example_inputs, owner, name, needs_grad(trace), folder.dump
+    )
+    try:
+        compiled = backend.compile(request)
+    except DyncompError:
+        raise
+    except Exception as error:
+        if backend.native:
+            raise
+        raise BackendError(f"backend {backend.name!r} failed on the graph of {name}: {type(error).__name__}: {error}") from error
+    if not backend.native or isinstance(compiled, types.FunctionType | types.MethodType):
+        compiled = _core.without_hook(compiled)
+    return compiled, backend.native
+
+
+def needs_grad(trace: Any) -> bool:
+    """True when autograd must go through the graph: a value in it requires grad, as the fakes saw it."""
+    for node in trace.graph.graph.nodes:
+        value = node.meta.get("example_value")
+        values = value if isinstance(value, tuple | list) else (value,)
+        if node.op == "placeholder":
+            if torch.is_grad_enabled() and any(getattr(v, "requires_grad", False) for v in values):
+                return True
+        elif any(isinstance(v, torch.Tensor) and v.requires_grad for v in values):
+            return True
+    return False
+
+
+def _record(func: types.FunctionType, trace: Any, owner: CompileContext, reason: str | None, seconds: float) -> CompileRecord:
+    code = func.__code__
+    graph = trace.graph
+    return CompileRecord(
+        name=func.__qualname__,
+        filename=code.co_filename,
+        line=code.co_firstlineno,
+        graph=None if graph is None else graph.print_readable(print_output=False),
+        graph_size=0 if graph is None else sum(n.op not in ("placeholder", "output") for n in graph.graph.nodes),
+        guards=[str(g) for g in trace.guards],
+        breaks=list(trace.breaks),
+        skipped=trace.skipped,
+        seconds=seconds,
+        recompile_reason=reason,
+        backend=owner.backend.name,
+    )
+
+
+def _dump_frame(folder: dump_folder.Folder, func: types.FunctionType, run: Any, record: CompileRecord) -> None:
+    """The files of the front end: the user's bytecode, the guards, the breaks, the code that replaces the frame."""
+    folder.write("user_bytecode.txt", lambda: printer.to_text(func.__code__))
+    folder.write("guards.txt", lambda: "\n".join(record.guards) + "\n")
+    if isinstance(run, types.FunctionType):
+        folder.write("run_bytecode.txt", lambda: printer.to_text(run.__code__))
+    folder.write("breaks.txt", lambda: "\n".join(map(str, record.breaks or ["no graph break"])) + "\n")
+
+
+def _observe(owner: CompileContext, record: CompileRecord) -> None:
+    for observer in owner.observers:
+        observer(record)
+
+
+def on_report(kind: str, details: str) -> None:
+    """The runtime's own complaint: for example an entry whose guards fail right after it was made."""
+    text = f"dyncomp's runtime reports {kind}: {details}. The call ran as plain Python; please report this."
+    counters.add_fallback(kind)
+    if config.strict:
+        raise InternalError(text)
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def install() -> None:
+    """Hands the callbacks to the runtime; called once at import."""
+    _core.set_callback(on_miss)
+    _core.set_report(on_report)
+    if config.disable or os.environ.get("DYNCOMP_DISABLE") == "1":
+        _core.set_disabled(True)
+

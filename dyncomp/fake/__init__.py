@@ -1,0 +1,24 @@
+"""Tensors without data: shapes, strides, dtypes and devices of a program, computed as eager would, without running it."""
+
+from dyncomp.fake.errors import (
+    DataDependentShape,
+    DataDependentValue,
+    FakeError,
+    NoShapeRule,
+    UnsupportedTensor,
+)
+from dyncomp.fake.mode import FakeMode
+from dyncomp.fake.tensor import FakeStorage, FakeTensor, TensorMeta, make_fake
+
+__all__ = [
+    "DataDependentShape",
+    "DataDependentValue",
+    "FakeError",
+    "FakeMode",
+    "FakeStorage",
+    "FakeTensor",
+    "NoShapeRule",
+    "TensorMeta",
+    "UnsupportedTensor",
+    "make_fake",
+]

@@ -1,0 +1,81 @@
+"""Values known while tracing: small tensors made from Python numbers, as in `torch.tensor([1, 2])`.
+
+Only such literals (and views and pure small operations on them) have a known value; inputs never do. The value lets
+`.item()`, `int()` and `tolist()` on a literal answer without a graph break. It dies with the first in-place write to
+the storage, which `version` tells.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dyncomp.fake.facts import OpFacts
+from dyncomp.fake.real import meta_of_real
+from dyncomp.fake.tensor import FakeTensor, make_fake
+
+_LIMIT = 64
+aten = torch.ops.aten
+_LIFTS = frozenset({aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default})
+
+
+def lift(facts: OpFacts, literal: torch.Tensor) -> FakeTensor | None:
+    """The fake of a tensor that C++ has just built from Python data; None if the operation is another."""
+    if not is_lift(facts):
+        return None
+    fake = make_fake(meta_of_real(literal))
+    # A private copy: the literal itself may be handed out and written by others.
+    remember(fake, _outside(literal.clone))
+    return fake
+
+
+def is_lift(facts: OpFacts) -> bool:
+    """True for the operation through which C++ hands over a tensor that it built from Python data."""
+    return facts.op in _LIFTS
+
+
+def remember(fake: FakeTensor, value: torch.Tensor) -> None:
+    """Notes the value of a fake if it is small enough to be worth it."""
+    if value.numel() <= _LIMIT:
+        fake.__dict__["constant"] = value
+
+
+def value_of(fake: FakeTensor) -> torch.Tensor | None:
+    """The known value, unless the storage was written since."""
+    return fake.constant if fake.fake_storage.version == 0 else None
+
+
+def evaluate(facts: OpFacts, args: Any, kwargs: Any) -> Any:
+    """A result that follows from known values alone, or None."""
+    if facts.op is aten._local_scalar_dense.default and type(args[0]) is FakeTensor:
+        known = value_of(args[0])
+        return None if known is None else _outside(known.item)
+    return None
+
+
+def view(facts: OpFacts, base: FakeTensor, result: Any, args: Any, kwargs: Any) -> None:
+    """Views of a known value are known."""
+    if base.constant is None or value_of(base) is None:
+        return
+    known = base.constant
+    value = _outside(lambda: facts.op(known, *args[1:], **kwargs))
+    if type(result) is FakeTensor:
+        result.__dict__["constant"] = value
+    else:
+        for fake, item in zip(result, value, strict=True):
+            fake.__dict__["constant"] = item
+
+
+def has_static_shape(facts: OpFacts, args: Any) -> bool:
+    """Some operations are tagged for all overloads although only a boolean index makes them data dependent."""
+    if facts.op is aten.index.Tensor:
+        return not any(
+            isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8) for index in args[1]
+        )
+    return False
+
+
+def _outside(call: Any) -> Any:
+    with torch._C._DisableTorchDispatch(), torch._C._AutoDispatchBelowAutograd():
+        return call()

@@ -1,0 +1,68 @@
+"""The result of elementwise operations: broadcast shape, strides as eager's iterator chooses them, device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from dyncomp.fake.tensor import TensorMeta
+from dyncomp.shape.layout import Ints, broadcast, elementwise_strides
+
+
+def elementwise(tensors: Sequence[TensorMeta], dtype: torch.dtype, with_number: bool = False) -> TensorMeta | None:
+    """Metadata of the result; None where eager would refuse, so that the meta kernel raises its error.
+
+    `with_number`: a Python number is one of the iterator's operands. It counts as a zero-dimensional tensor, which
+    takes eager off its fast path for operands of one shape.
+    """
+    first = tensors[0]
+    shape = first.shape
+    for other in tensors[1:]:
+        if other.shape != shape:
+            common = broadcast([t.shape for t in tensors])
+            if common is None:
+                raise RuntimeError(size_mismatch([t.shape for t in tensors]))
+            shape = common
+            break
+    device = common_device(tensors)
+    if device is None:
+        return None
+    operands = [(t.shape, t.strides) for t in tensors]
+    if with_number and shape:
+        operands.append(((), ()))
+    return TensorMeta(shape, elementwise_strides(shape, operands), dtype, device)
+
+
+def common_device(tensors: Sequence[TensorMeta]) -> torch.device | None:
+    """Zero-dimensional CPU tensors may join any device; otherwise all must agree."""
+    device = tensors[0].device
+    for other in tensors[1:]:
+        if other.device != device:
+            movable = [t for t in tensors if t.shape or t.device.type != "cpu"]
+            devices = {t.device for t in movable}
+            return movable[0].device if len(devices) == 1 else None
+    return device
+
+
+def size_mismatch(shapes: Sequence[Ints]) -> str:
+    """Eager's words for shapes that do not broadcast."""
+    merged: Ints = ()
+    for shape in shapes:
+        common = broadcast([merged, shape])
+        if common is None:
+            return _pair_mismatch(merged, shape)
+        merged = common
+    return f"shapes {list(shapes)} cannot be broadcast together"
+
+
+def _pair_mismatch(a: Ints, b: Ints) -> str:
+    for back in range(1, min(len(a), len(b)) + 1):
+        if a[-back] != b[-back] and a[-back] != 1 and b[-back] != 1:
+            dim: Any = max(len(a), len(b)) - back
+            return (
+                f"The size of tensor a ({a[-back]}) must match the size of tensor b ({b[-back]}) "
+                f"at non-singleton dimension {dim}"
+            )
+    return f"shapes {a} and {b} cannot be broadcast together"

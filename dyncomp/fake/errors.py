@@ -1,0 +1,27 @@
+"""Why a fake run stopped. None of these means that the user's program is wrong."""
+
+from __future__ import annotations
+
+
+class FakeError(Exception):
+    """Base. `op` is the qualified name of the operation, such as `aten.nonzero.default`."""
+
+    def __init__(self, op: str, detail: str):
+        self.op, self.detail = op, detail
+        super().__init__(f"{op}: {detail}")
+
+
+class DataDependentValue(FakeError):
+    """The operation returns a Python value that depends on tensor data (`.item()`, `torch.equal`)."""
+
+
+class DataDependentShape(FakeError):
+    """The shape of the result depends on tensor data (`nonzero`, boolean index)."""
+
+
+class NoShapeRule(FakeError):
+    """Neither a rule nor a meta kernel gives the shape of the result."""
+
+
+class UnsupportedTensor(FakeError):
+    """A tensor that fakes cannot stand for: sparse, quantised, nested, or a subclass with its own dispatch."""

@@ -1,0 +1,21 @@
+"""Metadata of an operation's results: by rule where there is one, else by meta kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dyncomp.fake import rules as _rules  # noqa: F401  (fills the registry)
+from dyncomp.fake.meta_kernel import infer_by_meta_kernel
+from dyncomp.fake.registry import RULES
+
+
+def infer(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`args` and `kwargs` hold `TensorMeta`s for tensors; so does the result."""
+    rule = RULES.get(op)
+    if rule is not None:
+        result = rule(*args, **kwargs)
+        if result is not None:
+            return result
+    return infer_by_meta_kernel(op, args, kwargs)

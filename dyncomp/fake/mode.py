@@ -1,0 +1,178 @@
+"""FakeMode: runs torch operations on FakeTensors, computing shapes and never values.
+
+    mode = FakeMode()
+    x = mode.from_real(torch.ones(2, 3))
+    with mode:
+        y = x.t() @ x          # FakeTensor of shape (3, 3)
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dyncomp.fake import constant, inplace
+from dyncomp.fake.errors import DataDependentShape, DataDependentValue, NoShapeRule
+from dyncomp.fake.facts import QUERIES, Kind, OpFacts, facts_of
+from dyncomp.fake.infer import infer
+from dyncomp.fake.real import check_supported, meta_of_real
+from dyncomp.fake.tensor import FakeStorage, FakeTensor, TensorMeta, make_fake
+
+
+class FakeMode(TorchDispatchMode):
+    """One world of fakes. Real tensors that meet fakes inside become constants."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # True would wrap the dispatch function in a decorator that imports torch._dynamo.
+        return False
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        return True
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Weak in the tensors, so that a mode never keeps a user's data alive.
+        self._known: dict[int, tuple[weakref.ref[torch.Tensor], FakeTensor]] = {}
+        self._storages: dict[int, tuple[weakref.ref[torch.Tensor], FakeStorage]] = {}
+
+    # ---- real tensors
+
+    def from_real(self, tensor: torch.Tensor) -> FakeTensor:
+        """The fake of a real tensor: the same one each time, sharing a storage identity where the real ones share memory."""
+        if type(tensor) is FakeTensor:
+            return tensor
+        known = self._known.get(id(tensor))
+        if known is not None and known[0]() is tensor:
+            return known[1]
+        check_supported(tensor)
+        fake = self._fake_of(tensor, meta_of_real(tensor), self._storage_of(tensor))
+        self._known[id(tensor)] = (weakref.ref(tensor), fake)
+        return fake
+
+    def _storage_of(self, tensor: torch.Tensor) -> FakeStorage:
+        address = tensor.untyped_storage()._cdata
+        known = self._storages.get(address)
+        if known is not None:
+            owner = known[0]()
+            if owner is not None and owner.untyped_storage()._cdata == address:
+                return known[1]
+        storage = FakeStorage()
+        self._storages[address] = (weakref.ref(tensor), storage)
+        return storage
+
+    def _fake_of(self, tensor: torch.Tensor, meta: TensorMeta, storage: FakeStorage) -> FakeTensor:
+        if tensor.requires_grad and not tensor.is_leaf:
+            # Only an operation's result is a non-leaf, so the fake is one too.
+            leaf = make_fake(meta, storage, requires_grad=True)
+            with self, torch.enable_grad():
+                fake = leaf.view_as(leaf)
+        else:
+            fake = make_fake(meta, storage, requires_grad=tensor.requires_grad)
+        if isinstance(tensor, torch.nn.Parameter):
+            fake.__dict__["_is_param"] = True
+        elif getattr(tensor, "_is_buffer", False):
+            fake.__dict__["_is_buffer"] = True
+        return fake
+
+    # ---- running
+
+    def run(self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        """Calls `fn` under this mode."""
+        with self:
+            return fn(*args, **(kwargs or {}))
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        super().__exit__(kind, error, trace)
+        if kind is RuntimeError and "data is not allocated yet" in str(error):
+            # A C++ kernel that torch composes looked at the data.
+            raise DataDependentValue("C++ kernel", "it reads tensor data") from error
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        facts = facts_of(op)
+        return getattr(self, _METHODS[facts.kind])(facts, args, kwargs or {})
+
+    def _query(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
+        return QUERIES[facts.op](*args, **kwargs)
+
+    def _composite(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
+        with self:
+            result = facts.op.decompose(*args, **kwargs)
+        if result is NotImplemented:
+            raise NoShapeRule(str(facts.op), "torch has no decomposition of it")
+        return result
+
+    def _functional(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
+        known = constant.evaluate(facts, args, kwargs)
+        if known is not None:
+            return known
+        self._refuse_data_dependence(facts, args)
+        result = infer(facts.op, self.metas(args), self.metas(kwargs))
+        return self._wrap(result, None)
+
+    def _view(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
+        base = args[0] if args else kwargs[facts.names[0]]
+        if type(base) is not FakeTensor:
+            known = constant.lift(facts, base)
+            if known is not None:
+                return known
+            base = self.from_real(base)
+            args = (base, *args[1:])
+        result = infer(facts.op, self.metas(args), self.metas(kwargs))
+        fake = self._wrap(result, base.fake_storage)
+        constant.view(facts, base, fake, args, kwargs)
+        return fake
+
+    def _in_place(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
+        return inplace.run(self, facts, args, kwargs)
+
+    def _out(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
+        return inplace.run_out(self, facts, args, kwargs)
+
+    def _refuse_data_dependence(self, facts: OpFacts, args: Any) -> None:
+        if facts.data_value:
+            raise DataDependentValue(str(facts.op), "the result depends on tensor data")
+        if facts.data_shape and not constant.has_static_shape(facts, args):
+            raise DataDependentShape(str(facts.op), "the shape of the result depends on tensor data")
+
+    # ---- between fakes and their metadata
+
+    def metas(self, value: Any) -> Any:
+        """`value` with every tensor, in nested containers too, replaced by its `TensorMeta`."""
+        kind = type(value)
+        if kind is FakeTensor:
+            return value.meta
+        if kind is tuple:
+            return tuple([self.metas(item) for item in value])
+        if kind is list:
+            return [self.metas(item) for item in value]
+        if kind is dict:
+            return {name: self.metas(item) for name, item in value.items()}
+        if isinstance(value, torch.Tensor):
+            return self.from_real(value).meta
+        return value
+
+    def _wrap(self, result: Any, storage: FakeStorage | None) -> Any:
+        kind = type(result)
+        if kind is TensorMeta:
+            return make_fake(result, storage)
+        if kind is tuple:
+            return tuple([self._wrap(item, storage) for item in result])
+        if kind is list:
+            return [self._wrap(item, storage) for item in result]
+        return result
+
+
+_METHODS = {
+    Kind.QUERY: "_query",
+    Kind.COMPOSITE: "_composite",
+    Kind.FUNCTIONAL: "_functional",
+    Kind.VIEW: "_view",
+    Kind.IN_PLACE: "_in_place",
+    Kind.OUT: "_out",
+}

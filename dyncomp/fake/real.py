@@ -1,0 +1,30 @@
+"""Which real tensors a fake can stand for, and their metadata."""
+
+from __future__ import annotations
+
+import torch
+
+from dyncomp.fake.errors import UnsupportedTensor
+from dyncomp.fake.tensor import TensorMeta
+
+_PLAIN_TYPES: tuple[type, ...] = tuple(
+    kind for kind in (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", None)) if kind is not None
+)
+
+
+def check_supported(tensor: torch.Tensor) -> None:
+    """Raises UnsupportedTensor for anything but a plain strided tensor, parameter or buffer."""
+    if type(tensor) not in _PLAIN_TYPES:
+        raise UnsupportedTensor("tensor", f"instances of {type(tensor).__qualname__} have behaviour of their own")
+    if tensor.layout is not torch.strided:
+        raise UnsupportedTensor("tensor", f"layout {tensor.layout}")
+    if tensor.is_quantized or tensor.is_nested:
+        raise UnsupportedTensor("tensor", "quantised or nested")
+    if tensor.is_conj() or tensor.is_neg():
+        raise UnsupportedTensor("tensor", "a lazy conjugate or negative view")
+
+
+def meta_of_real(tensor: torch.Tensor) -> TensorMeta:
+    return TensorMeta(
+        tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device, tensor.storage_offset()
+    )

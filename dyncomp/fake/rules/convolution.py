@@ -1,0 +1,89 @@
+"""Convolution forward on the CPU: channels last if the input or the weight is, as oneDNN's front end decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from dyncomp.fake.promotion import FLOATS
+from dyncomp.fake.registry import rule
+from dyncomp.fake.tensor import TensorMeta
+from dyncomp.shape.layout import Ints, channels_last_strides, contiguous_strides, has_channels_last_order
+
+
+@rule("convolution")
+def _convolution(
+    x: TensorMeta,
+    weight: TensorMeta,
+    bias: Any,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> TensorMeta | None:
+    rank = x.ndim - 2
+    if x.device.type != "cpu" or x.dtype not in FLOATS or rank not in (1, 2) or weight.ndim != x.ndim:
+        return None
+    settings = [list(s) * rank if len(s) == 1 else list(s) for s in (stride, padding, dilation, output_padding)]
+    if weight.dtype != x.dtype or 0 in x.shape + weight.shape or any(len(s) != rank for s in settings):
+        return None
+    inputs, outputs = weight.shape[1] * groups, weight.shape[0]
+    if transposed:
+        inputs, outputs = outputs, inputs
+    if x.shape[1] != inputs or outputs % groups:
+        return None
+    if bias is not None and (bias.shape != (outputs,) or bias.dtype != x.dtype):
+        return None
+    spatial = _spatial(x.shape[2:], weight.shape[2:], settings, transposed)
+    if spatial is None:
+        return None
+    shape = (x.shape[0], outputs, *spatial)
+    strides = contiguous_strides(shape)
+    if _gives_channels_last(x, weight, bias, settings, transposed, groups):
+        strides = channels_last_strides(shape) if rank == 2 else (shape[1] * shape[2], 1, shape[1])
+    return TensorMeta(shape, strides, x.dtype, x.device)
+
+
+def _gives_channels_last(
+    x: TensorMeta, weight: TensorMeta, bias: Any, settings: list[list[int]], transposed: bool, groups: int
+) -> bool:
+    """Asks torch which kernel it would take, where the operands are not both row-major."""
+    stride, padding, dilation, output_padding = settings
+    image, kernel = (x.shape, x.strides), (weight.shape, weight.strides)
+    if len(stride) == 1:
+        # Eager computes it as two-dimensional of height 1, on a row-major image.
+        image, kernel = _with_height(x.shape, contiguous_strides(x.shape)), _with_height(weight.shape, weight.strides)
+        stride, padding, dilation, output_padding = [1, *stride], [0, *padding], [1, *dilation], [0, *output_padding]
+    if not has_channels_last_order(*image) and not has_channels_last_order(*kernel):
+        return False
+    # Memory that is never touched: the kernel is chosen by metadata.
+    images = torch.empty_strided(*image, dtype=x.dtype)
+    kernels = torch.empty_strided(*kernel, dtype=weight.dtype)
+    offset = None if bias is None else torch.empty(bias.shape, dtype=bias.dtype)
+    backend = torch._C._select_conv_backend(
+        images, kernels, offset, stride, padding, dilation, transposed, output_padding, groups, None
+    )
+    chosen = torch._C._conv_determine_backend_memory_format(images, kernels, backend)
+    return chosen is torch.channels_last
+
+
+def _spatial(sizes: Ints, kernels: Ints, settings: list[list[int]], transposed: bool) -> list[int] | None:
+    result = []
+    for size, kernel, step, pad, spread, extra in zip(sizes, kernels, *settings, strict=True):
+        if step <= 0 or pad < 0 or spread <= 0:
+            return None
+        reach = spread * (kernel - 1)
+        if transposed:
+            result.append((size - 1) * step - 2 * pad + reach + extra + 1)
+        else:
+            room = size + 2 * pad - reach - 1
+            result.append(room // step + 1 if room >= 0 else 0)
+    return result if all(n > 0 for n in result) else None
+
+
+def _with_height(shape: Ints, strides: Ints) -> tuple[Ints, Ints]:
+    return (*shape[:2], 1, shape[2]), (*strides[:2], shape[2] * strides[2], strides[2])

@@ -1,0 +1,96 @@
+"""Copies, casts and tensors made like others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dyncomp.fake.registry import rule
+from dyncomp.fake.tensor import TensorMeta
+from dyncomp.shape.layout import (
+    Ints,
+    channels_last_strides,
+    contiguous_strides,
+    is_dense,
+    preserved_strides,
+    suggested_strides,
+)
+
+
+def format_strides(shape: Ints, memory_format: torch.memory_format) -> Ints | None:
+    """Dense strides in a fixed memory format; None if the rank does not fit."""
+    if memory_format is torch.contiguous_format:
+        return contiguous_strides(shape)
+    if memory_format is torch.channels_last and len(shape) == 4:
+        return channels_last_strides(shape)
+    if memory_format is torch.channels_last_3d and len(shape) == 5:
+        return channels_last_strides(shape)
+    return None
+
+
+@rule("clone")
+def _clone(x: TensorMeta, *, memory_format: Any = None) -> TensorMeta | None:
+    if memory_format is None or memory_format is torch.preserve_format:
+        strides: Ints | None = preserved_strides(x.shape, x.strides)
+    else:
+        strides = format_strides(x.shape, memory_format)
+    return None if strides is None else TensorMeta(x.shape, strides, x.dtype, x.device)
+
+
+@rule("_to_copy")
+def _to_copy(
+    x: TensorMeta,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+    non_blocking: bool = False,
+    memory_format: Any = None,
+) -> TensorMeta | None:
+    if layout not in (None, torch.strided):
+        return None
+    if memory_format is None or memory_format is torch.preserve_format:
+        if is_dense(x.shape, x.strides):
+            strides: Ints | None = x.strides
+        else:
+            strides = suggested_strides(x.shape, x.shape, x.strides)
+    else:
+        strides = format_strides(x.shape, memory_format)
+    if strides is None:
+        return None
+    return TensorMeta(x.shape, strides, dtype or x.dtype, _device(device, x.device))
+
+
+@rule("empty_like zeros_like ones_like rand_like randn_like")
+def _like(
+    x: TensorMeta,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+    memory_format: Any = None,
+) -> TensorMeta | None:
+    if layout not in (None, torch.strided):
+        return None
+    if memory_format is None or memory_format is torch.preserve_format:
+        strides: Ints | None = preserved_strides(x.shape, x.strides)
+    else:
+        strides = format_strides(x.shape, memory_format)
+    return None if strides is None else TensorMeta(x.shape, strides, dtype or x.dtype, _device(device, x.device))
+
+
+@rule("full_like")
+def _full_like(x: TensorMeta, value: Any, **options: Any) -> TensorMeta | None:
+    return _like(x, **options)
+
+
+def _device(asked: Any, default: torch.device) -> torch.device:
+    if asked is None:
+        return default
+    device = torch.device(asked)
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return device

@@ -1,0 +1,66 @@
+"""Operations whose meta kernel describes another device's layout than the CPU kernel gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from dyncomp.fake.errors import NoShapeRule
+from dyncomp.fake.registry import register, rule
+from dyncomp.fake.tensor import TensorMeta
+from dyncomp.shape.layout import broadcast, contiguous_strides, is_contiguous
+
+
+@rule("nonzero_static")
+def _nonzero_static(x: TensorMeta, *, size: int, fill_value: int = -1) -> TensorMeta | None:
+    if x.device.type != "cpu" or size < 0:
+        return None
+    shape = (size, x.ndim)
+    return TensorMeta(shape, contiguous_strides(shape), torch.int64, x.device)
+
+
+@rule("normal.Tensor_Tensor")
+def _normal(mean: TensorMeta, std: TensorMeta, *, generator: Any = None) -> TensorMeta | None:
+    shape = broadcast([mean.shape, std.shape])
+    if shape is None or mean.dtype != std.dtype:
+        return None
+    return TensorMeta(shape, contiguous_strides(shape), mean.dtype, mean.device)
+
+
+@rule("nll_loss2d_forward")
+def _nll_loss2d(
+    x: TensorMeta, target: TensorMeta, weight: Any, reduction: int, ignore_index: int
+) -> tuple[TensorMeta, ...] | None:
+    if x.ndim != 4 or target.shape != (x.shape[0], *x.shape[2:]) or target.dtype is not torch.int64:
+        return None
+    shape = target.shape if reduction == 0 else ()
+    total = TensorMeta((), (), x.dtype, x.device)
+    return (TensorMeta(shape, contiguous_strides(shape), x.dtype, x.device), total)
+
+
+def _transform(x: TensorMeta, dims: Sequence[int], *rest: Any) -> None:
+    """Only the plain case of a transform along the innermost dimension is laid out as the meta kernel says."""
+    if len(dims) != 1 or dims[0] not in (-1, x.ndim - 1) or not is_contiguous(x.shape, x.strides):
+        raise NoShapeRule("aten._fft", "the memory layout of this transform is not known")
+
+
+register("_fft_r2c _fft_c2r", _transform)
+
+
+@rule("ldexp.Tensor")
+def _ldexp(x: TensorMeta, exponent: TensorMeta) -> None:
+    if not is_contiguous(x.shape, x.strides) or not is_contiguous(exponent.shape, exponent.strides):
+        raise NoShapeRule("aten.ldexp", "the memory layout of its result is not known")
+
+
+def _unknown_layout(name: str) -> Any:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise NoShapeRule(f"aten.{name}", "the memory layout of its result is not known")
+
+    return refuse
+
+
+for _name in ("_linalg_svd", "linalg_eig", "_linalg_eigvals", "max_unpool2d", "_batch_norm_with_update"):
+    register(_name, _unknown_layout(_name))

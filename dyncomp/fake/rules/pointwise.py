@@ -1,0 +1,146 @@
+"""Elementwise operations, as tables: how the dtype follows, which dtypes the rule answers for.
+
+A dtype outside of a rule's domain (complex numbers always) is left to the meta kernel, which also knows what eager refuses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dyncomp.fake.elementwise import elementwise
+from dyncomp.fake.promotion import (
+    BOOLS,
+    FLOATS,
+    FLOATS_INTEGERS,
+    INTEGERS_BOOLS,
+    REALS,
+    result_dtype,
+    to_float,
+)
+from dyncomp.fake.registry import register, rule
+from dyncomp.fake.tensor import TensorMeta
+from dyncomp.shape.layout import contiguous_strides
+
+_NUMBERS = frozenset({int, float, bool})
+
+
+def _unary(names: str, domain: frozenset[torch.dtype], dtype_of: Any) -> None:
+    def shape(x: Any, *args: Any, **kwargs: Any) -> TensorMeta | None:
+        if type(x) is not TensorMeta or x.dtype not in domain:
+            return None
+        return elementwise((x,), dtype_of(x.dtype))
+
+    register(names, shape)
+
+
+def _binary(names: str, domain: frozenset[torch.dtype], dtype_of: Any) -> None:
+    def shape(x: Any, y: Any, *, alpha: Any = 1) -> TensorMeta | None:
+        tensors = [t for t in (x, y) if type(t) is TensorMeta]
+        if len(tensors) < 2 and type(x if type(y) is TensorMeta else y) not in _NUMBERS:
+            return None
+        if any(t.dtype not in domain for t in tensors):
+            return None
+        common = result_dtype((x, y))
+        if common not in domain or (type(alpha) is float and common not in FLOATS) or type(alpha) is bool:
+            return None
+        return elementwise(tensors, dtype_of(common), with_number=len(tensors) < 2)
+
+    register(names, shape)
+
+
+def _same(dtype: torch.dtype) -> torch.dtype:
+    return dtype
+
+
+def _bool(dtype: torch.dtype) -> torch.dtype:
+    return torch.bool
+
+
+_unary(
+    "acos acosh asin asinh atan atanh cos cosh sin sinh tan tanh exp exp2 expm1 log log2 log10 log1p sqrt rsqrt erf "
+    "erfc erfinv sigmoid reciprocal lgamma digamma",
+    REALS,
+    to_float,
+)
+_unary("neg relu floor ceil trunc round hardtanh threshold", FLOATS_INTEGERS, _same)
+_unary("abs sign sgn", FLOATS_INTEGERS, _same)
+_unary("silu gelu mish hardswish hardsigmoid leaky_relu elu softplus frac", FLOATS, _same)
+_unary("bitwise_not", INTEGERS_BOOLS, _same)
+_unary("logical_not", REALS, _bool)
+_unary("isnan", FLOATS, _bool)
+
+_binary("add.Tensor add.Scalar mul.Tensor mul.Scalar maximum minimum fmax fmin", REALS, _same)
+_binary("sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar", FLOATS_INTEGERS, _same)
+_binary("remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar floor_divide", FLOATS_INTEGERS, _same)
+_binary("div.Tensor div.Scalar true_divide.Tensor atan2", REALS, to_float)
+_binary("bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor", INTEGERS_BOOLS, _same)
+_binary("bitwise_and.Scalar bitwise_or.Scalar bitwise_xor.Scalar", INTEGERS_BOOLS, _same)
+_binary("logical_and logical_or logical_xor", REALS, _bool)
+_binary(
+    "eq.Tensor ne.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor eq.Scalar ne.Scalar lt.Scalar le.Scalar gt.Scalar "
+    "ge.Scalar",
+    REALS,
+    _bool,
+)
+_binary("pow.Tensor_Tensor hypot logaddexp logaddexp2 heaviside nextafter", FLOATS, _same)
+_binary("copysign.Tensor copysign.Scalar", FLOATS, _same)
+
+
+@rule("pow.Scalar")
+def _pow_of_number(base: Any, exponent: TensorMeta) -> TensorMeta | None:
+    if exponent.dtype not in FLOATS or type(base) not in _NUMBERS or base == 1:
+        return None
+    # Not the iterator's layout: eager asks for a row-major result here.
+    strides = contiguous_strides(exponent.shape)
+    return TensorMeta(exponent.shape, strides, result_dtype((base, exponent)), exponent.device)
+
+
+@rule("div.Tensor_mode div.Scalar_mode")
+def _divide(x: Any, y: Any, *, rounding_mode: str | None) -> TensorMeta | None:
+    tensors = [t for t in (x, y) if type(t) is TensorMeta]
+    if len(tensors) < 2 and type(x if type(y) is TensorMeta else y) not in _NUMBERS:
+        return None
+    if any(t.dtype not in FLOATS_INTEGERS for t in tensors):
+        return None
+    common = result_dtype((x, y))
+    dtype = to_float(common) if rounding_mode is None else common
+    return elementwise(tensors, dtype, with_number=len(tensors) < 2)
+
+
+@rule("pow.Tensor_Scalar")
+def _pow(x: TensorMeta, exponent: Any) -> TensorMeta | None:
+    if x.dtype not in FLOATS or type(exponent) not in _NUMBERS:
+        return None
+    return elementwise((x,), result_dtype((x, exponent)))
+
+
+@rule("clamp clamp_min clamp_max")
+def _clamp(x: TensorMeta, *bounds: Any, **named: Any) -> TensorMeta | None:
+    limits = [b for b in (*bounds, *named.values()) if b is not None]
+    if x.dtype not in FLOATS_INTEGERS or any(type(b) not in _NUMBERS for b in limits) or not limits:
+        return None
+    return elementwise((x,), result_dtype((x, *limits)))
+
+
+@rule("where.self")
+def _where(condition: TensorMeta, x: TensorMeta, y: TensorMeta) -> TensorMeta | None:
+    if condition.dtype not in BOOLS or x.dtype not in REALS or y.dtype not in REALS:
+        return None
+    return elementwise((condition, x, y), result_dtype((x, y)))
+
+
+@rule("addcmul addcdiv")
+def _add_product(x: TensorMeta, a: TensorMeta, b: TensorMeta, *, value: Any = 1) -> TensorMeta | None:
+    if any(t.dtype not in FLOATS for t in (x, a, b)):
+        return None
+    return elementwise((x, a, b), result_dtype((x, a, b)))
+
+
+@rule("lerp.Scalar lerp.Tensor")
+def _lerp(x: TensorMeta, end: TensorMeta, weight: Any) -> TensorMeta | None:
+    tensors = [t for t in (x, end, weight) if type(t) is TensorMeta]
+    if any(t.dtype != x.dtype or t.dtype not in FLOATS for t in tensors):
+        return None
+    return elementwise(tensors, x.dtype)

@@ -1,0 +1,115 @@
+"""FakeTensor: a tensor with everything but data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dyncomp.fake.errors import DataDependentValue
+from dyncomp.shape.layout import Ints
+
+
+class TensorMeta:
+    """Shape, strides, storage offset, dtype and device: what shape rules read and write. Never changed once made."""
+
+    __slots__ = ("shape", "strides", "offset", "dtype", "device", "_key")
+
+    def __init__(self, shape: Ints, strides: Ints, dtype: torch.dtype, device: torch.device, offset: int = 0):
+        self.shape = shape
+        self.strides = strides
+        self.offset = offset
+        self.dtype = dtype
+        self.device = device
+        self._key: tuple[Any, ...] | None = None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Hashable identity of all fields."""
+        if self._key is None:
+            self._key = (self.shape, self.strides, self.offset, self.dtype, self.device)
+        return self._key
+
+    def same_layout(self, other: TensorMeta) -> bool:
+        """Equal in all that a computation on the data can see (the offset is where the data starts)."""
+        return (
+            self.shape == other.shape
+            and self.strides == other.strides
+            and self.dtype == other.dtype
+            and self.device == other.device
+        )
+
+    def __repr__(self) -> str:
+        return f"TensorMeta({self.shape}, strides={self.strides}, {self.dtype}, {self.device}, offset={self.offset})"
+
+
+class FakeStorage:
+    """Identity of a storage. Fakes that share one alias each other. `version` counts in-place writes."""
+
+    __slots__ = ("version",)
+
+    def __init__(self) -> None:
+        self.version = 0
+
+
+class FakeTensor(torch.Tensor):
+    """A wrapper subclass with no inner tensor and no memory. C++ autograd, views and metadata queries work on it.
+
+    `meta` mirrors the C++ metadata as plain Python, `constant` is the real value where tracing knows it.
+    """
+
+    meta: TensorMeta
+    fake_storage: FakeStorage
+    constant: torch.Tensor | None
+
+    # Fakes stand for plain tensors, so Python-level overrides must see none.
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @classmethod
+    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise RuntimeError(f"{op} on fake tensors outside of their FakeMode")
+
+    # torch answers these in C++ without the dispatcher, so they are refused here rather than in the mode.
+
+    def tolist(self) -> Any:
+        return self.item() if self.ndim == 0 else [row.tolist() for row in self]
+
+    def numpy(self, *args: Any, **kwargs: Any) -> Any:
+        raise DataDependentValue("Tensor.numpy", "the result holds tensor data")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise DataDependentValue("Tensor.__array__", "the result holds tensor data")
+
+    def data_ptr(self) -> int:
+        raise DataDependentValue("Tensor.data_ptr", "a fake tensor has no address")
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"FakeTensor({tuple(self.shape)}, stride={self.stride()}, {self.dtype}, {self.device})"
+
+
+def make_fake(
+    meta: TensorMeta,
+    storage: FakeStorage | None = None,
+    requires_grad: bool = False,
+    constant: torch.Tensor | None = None,
+) -> FakeTensor:
+    """A fresh FakeTensor of this metadata; without `storage`, one that aliases nothing."""
+    fake = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        FakeTensor,
+        meta.shape,
+        meta.strides,
+        storage_offset=meta.offset,
+        dtype=meta.dtype,
+        device=meta.device,
+        requires_grad=requires_grad,
+        storage_size=0,
+    )
+    fields = fake.__dict__
+    fields["meta"] = meta
+    fields["fake_storage"] = FakeStorage() if storage is None else storage
+    fields["constant"] = constant
+    return fake

@@ -1,0 +1,7 @@
+"""Symbolic execution of a frame. `trace_frame` is the one entry; see `docs/contracts.md` for what it returns."""
+
+import dyncomp.interp.handlers
+import dyncomp.values  # noqa: F401  fills the tables of values
+from dyncomp.interp.frame_trace import FrameTrace, trace_frame
+
+__all__ = ["FrameTrace", "trace_frame"]

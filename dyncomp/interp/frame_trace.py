@@ -1,0 +1,184 @@
+"""The interpreter's entry: a frame about to run becomes a graph, guards, and code that takes the frame's place.
+
+    trace_frame(func, args, context) -> FrameTrace
+
+Policy for what cannot be captured is here. A frame is traced from its start; where that meets an instruction it
+cannot follow (in the frame itself or in a call that it was following), it is traced again and ends before the top
+frame's instruction. So nothing is ever rolled back, and what the failed instruction did leaves no trace.
+
+    graph break                       end before the top frame's instruction that broke
+    exception nobody catches          end before the instruction that raised it: the program gets the real one
+    value that code cannot rebuild    end before the instruction that made it
+    SkipFrame, generators             leave the frame alone
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from dyncomp.errors import REASONS, BreakRecord, GraphBreak, InternalError, SkipFrame
+from dyncomp.guards.record import GuardRecord
+from dyncomp.guards.source import Source
+from dyncomp.interp.emit import RunBuilder, RunCode
+from dyncomp.interp.machine import NULL, Frame
+from dyncomp.interp.replay import replay
+from dyncomp.interp.resume import can_continue, emit_break, is_step
+from dyncomp.interp.trace import Trace
+from dyncomp.values.base import PyRaise, Unreconstructible, Value
+from dyncomp.values.exception import ExceptionValue
+
+
+@dataclasses.dataclass
+class FrameTrace:
+    """What the driver compiles. Holds nothing of the trace itself; `example_inputs` are for the compiler alone."""
+
+    graph: fx.GraphModule | None = None
+    example_inputs: list[Any] = dataclasses.field(default_factory=list)
+    fake_inputs: list[Any] = dataclasses.field(default_factory=list)
+    guards: list[GuardRecord] = dataclasses.field(default_factory=list)
+    breaks: list[BreakRecord] = dataclasses.field(default_factory=list)
+    skipped: BreakRecord | None = None
+    captures: list[Source] = dataclasses.field(default_factory=list)
+    run_code: RunCode | None = None
+
+    @property
+    def whole(self) -> bool:
+        return not self.breaks and self.skipped is None
+
+    def make_run(self, compiled: Callable[..., Any] | None, single: Callable[..., Any] | None = None) -> Callable[..., Any]:
+        if self.run_code is None:
+            raise InternalError("a frame that is left alone has no code to run")
+        return self.run_code.make(compiled, single)
+
+
+def trace_frame(func: types.FunctionType, args: tuple[Any, ...], context: Any) -> FrameTrace:
+    code = func.__code__
+    if is_step(code) or not can_continue(code):
+        return _skip(_here(code, "generator", f"{code.co_qualname} is a generator or a single step of a broken frame"))
+    stop: int | None = None
+    record: BreakRecord | None = None
+    while True:
+        trace = Trace(func, args, context, stop)
+        try:
+            result = trace.run()
+            if record is not None and not _worth_splitting(trace):
+                return _skip(record)
+            return _finish(trace, result, record)
+        except SkipFrame as error:
+            return _skip(_here(code, error.reason, error.detail, error.hint))
+        except GraphBreak as error:
+            step, record = trace.top_step, _break_record(trace, error.reason, error.detail, error.hint, error)
+        except PyRaise as error:
+            step, record = _uncaught(trace, error.value)
+        except Unreconstructible as error:
+            step = error.value.birth
+            record = record or _break_record(trace, "unsupported-object", f"{error.detail} cannot be rebuilt", "", None)
+        finally:
+            trace.close()
+        stop = _earlier(step, stop)
+        if stop is None:
+            return _skip(record)
+
+
+def _earlier(step: int, stop: int | None) -> int | None:
+    """A step before the last attempt's end, so that the attempts come to an end."""
+    if stop is not None and step >= stop:
+        step = stop - 1
+    return step if step >= 0 else None
+
+
+def _uncaught(trace: Trace, error: Value) -> tuple[int, BreakRecord]:
+    assert isinstance(error, ExceptionValue)
+    step = trace.top_step if error.origin is None else error.origin
+    reason = "eager-error" if error.real_error is not None else "exception"
+    return step, _break_record(trace, reason, f"{error.cls.__name__}: {error.message()}", "", error)
+
+
+# -- records ------------------------------------------------------------------------------------------------------
+def _skip(record: BreakRecord) -> FrameTrace:
+    return FrameTrace(skipped=record)
+
+
+def _here(code: types.CodeType, reason: str, detail: str, hint: str = "") -> BreakRecord:
+    return BreakRecord(
+        reason, detail, code.co_filename, code.co_firstlineno, code.co_qualname, hint or REASONS[reason]
+    )
+
+
+def _break_record(trace: Trace, reason: str, detail: str, hint: str, carrier: Any) -> BreakRecord:
+    """`carrier`: the exception or value that was told the frames it came through."""
+    stack = getattr(carrier, "stack", None) or trace.last_stack()
+    filename, line, function = stack[-1]
+    return BreakRecord(reason, detail, filename, line, function, hint or REASONS[reason], tuple(stack))
+
+
+# -- the result -----------------------------------------------------------------------------------------------------
+def _worth_splitting(trace: Trace) -> bool:
+    """A frame that has met no tensor yet and was given none is left alone: what it calls is a candidate by itself."""
+    if trace.inputs or len(trace.graph.nodes):
+        return True
+    held = [*trace.args, *(_contents(cell) for cell in trace.func.__closure__ or ())]
+    return any(_has_tensors(obj) for obj in held)
+
+
+def _contents(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+def _has_tensors(obj: Any, depth: int = 2) -> bool:
+    if isinstance(obj, torch.Tensor | torch.nn.Module):
+        return True
+    if depth and isinstance(obj, list | tuple):
+        return any(_has_tensors(item, depth - 1) for item in obj)
+    if depth and isinstance(obj, dict):
+        return any(_has_tensors(item, depth - 1) for item in obj.values())
+    return False
+
+
+def _finish(trace: Trace, result: Value | None, record: BreakRecord | None) -> FrameTrace:
+    inputs = trace.inputs
+    while True:
+        builder = RunBuilder(trace.func.__code__, trace.func.__globals__, [source for _, source, _, _ in inputs])
+        calls_graph = any(node.op not in ("placeholder", "output") for node in trace.graph.nodes)
+        replay(builder, trace.effects)
+        if result is not None:
+            builder.load(result)
+        else:
+            _emit_break(builder, trace)
+        used = [entry for entry in inputs if entry[0].users or entry[0] in builder.outputs]
+        if len(used) == len(inputs):
+            break
+        inputs = used
+    trace.guard_identities()
+    run_code = builder.finish(calls_graph)
+    done = FrameTrace(
+        guards=trace.guards.records(),
+        breaks=[] if record is None else [record],
+        captures=run_code.captures,
+        run_code=run_code,
+    )
+    if calls_graph:
+        for node, *_ in trace.inputs:
+            if all(node is not entry[0] for entry in inputs):
+                trace.graph.erase_node(node)
+        trace.graph.output(tuple(builder.outputs))
+        done.graph = fx.GraphModule(torch.nn.Module(), trace.graph, "Captured")
+        done.example_inputs = [real for _, _, real, _ in inputs]
+        done.fake_inputs = [fake for _, _, _, fake in inputs]
+    return done
+
+
+def _emit_break(builder: RunBuilder, trace: Trace) -> None:
+    frame = trace.top
+    assert isinstance(frame, Frame)
+    stack = [None if value is NULL else value for value in frame.stack]
+    emit_break(builder, frame.code, frame.op, frame.variables, frame.cells, stack, frame.handled)

@@ -1,0 +1,111 @@
+"""Generators used inside the traced code: a suspended frame behind an iterator."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+
+from dyncomp.errors import GraphBreak
+from dyncomp.interp.machine import Frame
+from dyncomp.values.base import Builder, PyRaise, Tracer, Value
+from dyncomp.values.builtin_kind import builtin_method
+from dyncomp.values.exception import ExceptionValue
+from dyncomp.values.function import FunctionValue
+from dyncomp.values.iterators import IteratorValue
+
+
+class GeneratorValue(IteratorValue):
+    """Generated code can rebuild it until it has started: by calling its function again with the same arguments."""
+
+    cls = types.GeneratorType
+
+    def __init__(self, frame: Frame, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]):
+        super().__init__()
+        self.frame, self.function = frame, function
+        self.args, self.kwargs = list(args), dict(kwargs)
+        self.started = self.finished = self.running = False
+
+    def describe(self) -> str:
+        return f"generator {self.function.qualname}"
+
+    def next(self, tx: Tracer) -> Value | None:
+        try:
+            return self.resume(tx, tx.constant(None))
+        except PyRaise as error:
+            if issubclass(error.value.python_type(), StopIteration) and self.finished:
+                return None
+            raise
+
+    def resume(self, tx: Tracer, sent: Value) -> Value:
+        """The next yielded value; raises StopIteration(result) in the program at the end."""
+        if self.running:
+            tx.raise_(ValueError, "generator already executing")
+        if self.finished:
+            tx.raise_(StopIteration)
+        if not self.started:
+            self.started = True
+        else:
+            self.frame.push(sent)
+        return self._run(tx, None)
+
+    def throw(self, tx: Tracer, error: ExceptionValue) -> Value:
+        if self.finished or not self.started:
+            self.finished = True
+            raise PyRaise(error)
+        return self._run(tx, error)
+
+    def _run(self, tx: Tracer, thrown: ExceptionValue | None) -> Value:
+        self.running = True
+        try:
+            if thrown is not None:
+                self.frame.unwind(PyRaise(thrown), self.frame.op)
+            value = self.frame.run()
+        except PyRaise as error:
+            self.finished = True
+            if error.value.python_type() is StopIteration:
+                tx.raise_(RuntimeError, "generator raised StopIteration")
+            raise
+        finally:
+            self.running = False
+        if self.frame.yielded:
+            return value
+        self.finished = True
+        if value.is_constant() and value.as_constant() is None:
+            tx.raise_(StopIteration)
+        tx.raise_(StopIteration, value)
+
+    @builtin_method("send")
+    def _send(self, tx: Tracer, value: Value) -> Value:
+        if not self.started and not (value.is_constant() and value.as_constant() is None):
+            tx.raise_(TypeError, "can't send non-None value to a just-started generator")
+        return self.resume(tx, value)
+
+    @builtin_method("throw")
+    def _throw(self, tx: Tracer, error: Value) -> Value:
+        if not isinstance(error, ExceptionValue):
+            error = tx.call(error, [])
+        if not isinstance(error, ExceptionValue):
+            raise GraphBreak("generator", "throw() of something that is not an exception")
+        return self.throw(tx, error)
+
+    @builtin_method("close")
+    def _close(self, tx: Tracer) -> Value:
+        if self.started and not self.finished:
+            exit_ = ExceptionValue(GeneratorExit, [])
+            try:
+                self.throw(tx, exit_)
+            except PyRaise as error:
+                if not issubclass(error.value.python_type(), (GeneratorExit, StopIteration)):
+                    raise
+            else:
+                tx.raise_(RuntimeError, "generator ignored GeneratorExit")
+        self.finished = True
+        return tx.constant(None)
+
+    def reconstruct(self, builder: Builder) -> None:
+        if self.started:
+            super().reconstruct(builder)
+        builder.load(self.function)
+        for arg in (*self.args, *self.kwargs.values()):
+            builder.load(arg)
+        builder.call(len(self.args) + len(self.kwargs), tuple(self.kwargs))

@@ -1,0 +1,104 @@
+"""Jumps, and `match` statements."""
+
+from __future__ import annotations
+
+import collections.abc
+from collections.abc import Callable
+
+from dyncomp.bytecode.canonical import Op
+from dyncomp.interp.handlers.registry import breaks, family, handler
+from dyncomp.interp.machine import Frame
+from dyncomp.values.base import Value
+
+
+@handler
+def jump(frame: Frame, op: Op) -> None:
+    frame.jump(op.target)
+
+
+def _is_none(frame: Frame, value: Value) -> bool:
+    return value.python_type() is type(None)
+
+
+def _is_true(frame: Frame, value: Value) -> bool:
+    return value.truth(frame.trace)
+
+
+def _pop_jump(test: Callable[[Frame, Value], bool], wanted: bool) -> Callable[[Frame, Op], None]:
+    def jump_if(frame: Frame, op: Op) -> None:
+        if test(frame, frame.pop()) is wanted:
+            frame.jump(op.target)
+
+    return jump_if
+
+
+def _jump_or_pop(wanted: bool) -> Callable[[Frame, Op], None]:
+    def jump_if(frame: Frame, op: Op) -> None:
+        if frame.stack[-1].truth(frame.trace) is wanted:
+            frame.jump(op.target)
+        else:
+            frame.pop()
+
+    return jump_if
+
+
+family("POP_JUMP_IF_TRUE", _pop_jump(_is_true, True))
+family("POP_JUMP_IF_FALSE", _pop_jump(_is_true, False))
+family("POP_JUMP_IF_NONE", _pop_jump(_is_none, True))
+family("POP_JUMP_IF_NOT_NONE", _pop_jump(_is_none, False))
+family("JUMP_IF_TRUE_OR_POP", _jump_or_pop(True))
+family("JUMP_IF_FALSE_OR_POP", _jump_or_pop(False))
+
+
+# -- match ------------------------------------------------------------------------------------------------------
+@handler
+def match_sequence(frame: Frame, op: Op) -> None:
+    cls = frame.stack[-1].python_type()
+    matches = issubclass(cls, collections.abc.Sequence) and not issubclass(cls, (str, bytes, bytearray))
+    frame.push(frame.trace.constant(matches))
+
+
+@handler
+def match_mapping(frame: Frame, op: Op) -> None:
+    matches = issubclass(frame.stack[-1].python_type(), collections.abc.Mapping)
+    frame.push(frame.trace.constant(matches))
+
+
+@handler
+def match_keys(frame: Frame, op: Op) -> None:
+    keys, subject = frame.stack[-1].unpack(frame.trace), frame.stack[-2]
+    if all(subject.contains(frame.trace, key).truth(frame.trace) for key in keys):
+        frame.push(frame.trace.tuple([subject.getitem(frame.trace, key) for key in keys]))
+    else:
+        frame.push(frame.trace.constant(None))
+
+
+@handler
+def match_class(frame: Frame, op: Op) -> None:
+    """[subject, class, keyword names] -> [attributes, or None]"""
+    trace = frame.trace
+    names, cls, subject = frame.pop().as_constant(), frame.pop().as_constant(), frame.pop()
+    if not subject.isinstance_of(trace, cls):
+        frame.push(trace.constant(None))
+        return
+    positional: list[Value] = []
+    if op.arg:
+        if cls in _SELF_MATCHING:
+            positional = [subject]
+        else:
+            own = getattr(cls, "__match_args__", ())[: op.arg]
+            names = (*own, *names)
+    if not all(trace.has_attribute(subject, name) for name in names):
+        frame.push(trace.constant(None))
+        return
+    frame.push(trace.tuple([*positional, *(subject.getattr(trace, name) for name in names)]))
+
+
+# `case int(x)` binds the subject itself.
+_SELF_MATCHING = frozenset({bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple})
+
+breaks("unsupported-opcode", "exception groups (`except*`)", "CHECK_EG_MATCH", "PREP_RERAISE_STAR")
+breaks("unsupported-opcode", "type parameters and type aliases", "TYPEVAR", "PARAMSPEC", "TYPEVARTUPLE", "SUBSCRIPT_GENERIC",
+       "TYPEALIAS", "TYPEVAR_WITH_BOUND", "TYPEVAR_WITH_CONSTRAINTS", "SET_FUNCTION_TYPE_PARAMS", "SET_TYPEPARAM_DEFAULT")  # fmt: skip
+breaks("unsupported-opcode", "an instruction that no function body has", "PRINT", "INTERPRETER_EXIT", "RESERVED",
+       "ENTER_EXECUTOR", "EXIT_INIT_CHECK", "CALL_INTRINSIC_1", "CALL_INTRINSIC_2")  # fmt: skip

@@ -1,0 +1,97 @@
+"""What `run` does where a frame breaks: it goes on in a step function, at the instruction that broke.
+
+In:  the frame in front of the instruction: variables, cells, stack, as symbolic values
+Out: code on a `RunBuilder`
+
+    return step(<variables>, <stack>)          step's closure: the frame's cells
+
+The step and resume functions themselves are made by `dyncomp.bytecode.continuation`.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+
+from dyncomp.bytecode.canonical import Op, canonical
+from dyncomp.bytecode.continuation import (
+    FIRST_ARGUMENT,
+    Point,
+    can_continue,
+    closure_names,
+    is_step,
+    locate,
+    parameters,
+    step_code,
+)
+from dyncomp.bytecode.handled import handled_slots
+from dyncomp.interp.emit import RunBuilder
+from dyncomp.values.base import Value
+
+__all__ = ["can_continue", "emit_break", "is_step", "locate"]
+
+
+def emit_break(
+    builder: RunBuilder,
+    code: types.CodeType,
+    op: Op,
+    variables: Mapping[str, Value],
+    cells: Mapping[str, Value],
+    stack: Sequence[Value | None],
+    handled: Sequence[Value] = (),
+) -> None:
+    """Pushes what the frame returns once `op` and all after it ran as Python or in frames compiled in their turn.
+
+    `op` is an op of `canonical(code)`; `variables` holds the bound ones, `cells` the cell objects of all that have one
+    (a variable whose slot an inlined comprehension uses at the moment has none); `stack` is bottom first, None for a
+    null. `handled` holds the exceptions whose `except` or `finally` blocks were entered while tracing and are still
+    running, innermost last. Side effects must have been replayed before.
+    """
+    user, index = locate(code, op.index)
+    shadowed = frozenset(closure_names(user)) - frozenset(cells)
+    nulls = tuple(value is None for value in stack)
+    slots = handled_slots(canonical(user))[index] or ()
+    entered = slots[len(slots) - len(handled) :]
+    stack = list(stack)
+    for slot, exception in zip(entered, handled, strict=True):
+        stack[slot] = exception
+    point = Point(index, nulls, frozenset(variables), shadowed, entered)
+    step = step_code(user, point)
+    builder.positions = op.positions
+    _load_function(builder, closure_names(user, shadowed), step, cells)
+    names = parameters(user, point)
+    for name in names:
+        _load_parameter(builder, user, name, variables, cells, stack)
+    builder.release()
+    builder.call(len(names))
+
+
+def _load_function(
+    builder: RunBuilder, closure: tuple[str, ...], step: types.CodeType, cells: Mapping[str, Value]
+) -> None:
+    for name in closure:
+        builder.load(cells[name])
+    if closure:
+        builder.build_tuple(len(closure))
+    builder.load_const(step)
+    if closure:
+        builder.make_closure()
+    else:
+        builder.make_function()
+
+
+def _load_parameter(
+    builder: RunBuilder,
+    user: types.CodeType,
+    name: str,
+    variables: Mapping[str, Value],
+    cells: Mapping[str, Value],
+    stack: Sequence[Value | None],
+) -> None:
+    if name == FIRST_ARGUMENT:
+        builder.load(cells[user.co_varnames[0]])
+        builder.load_attr("cell_contents")
+        return
+    value = stack[int(name[2:])] if name.startswith(".s") else variables[name]
+    assert value is not None, "nulls are no parameters"
+    builder.load(value)

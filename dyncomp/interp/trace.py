@@ -1,0 +1,417 @@
+"""One trace in progress: the `Tracer` that values and handlers talk to.
+
+    Trace(func, args, context, stop).run()  ->  the value that the frame returns, the graph, guards and effects
+"""
+
+from __future__ import annotations
+
+import builtins
+import operator
+import sys
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import torch
+from torch import fx
+
+from dyncomp import config, marks
+from dyncomp.errors import GraphBreak
+from dyncomp.fake import DataDependentShape, DataDependentValue, FakeMode, NoShapeRule
+from dyncomp.guards.record import GuardList
+from dyncomp.guards.source import ClassAttr, Const, Func, FuncCode, FuncGlobals, Local, Source, Type
+from dyncomp.interp.effects import Effects
+from dyncomp.interp.inline import inline
+from dyncomp.interp.machine import Frame, StopTracing, UnreadArgument
+from dyncomp.values import registry
+from dyncomp.values.base import PyRaise, Value
+from dyncomp.values.builtin import BuiltinValue
+from dyncomp.values.constant import ConstantValue, fold_call
+from dyncomp.values.exception import ExceptionValue
+from dyncomp.values.function import BoundMethodValue, CellValue, FunctionValue
+from dyncomp.values.instance import InstanceValue
+from dyncomp.values.klass import ClassValue
+from dyncomp.values.mapping import DictValue
+from dyncomp.values.pymodule import PyModuleValue
+from dyncomp.values.sequence import ListValue, TupleValue
+from dyncomp.values.sets import SetValue
+from dyncomp.values.slices import SliceValue
+
+# Values without an identity that a program could rely on: never shared between two sources.
+_NO_IDENTITY = (tuple, torch.Size, frozenset)
+# Immutable objects of the language that are constants as they are.
+_FIXED_TYPES = (
+    slice, range, types.CodeType, property, classmethod, staticmethod, types.GenericAlias, types.UnionType,
+    types.GetSetDescriptorType, types.MemberDescriptorType,
+)  # fmt: skip
+_PINNED_ROOTS = (Const, FuncGlobals)
+
+
+class Trace:
+    def __init__(self, func: types.FunctionType, args: tuple[Any, ...], context: Any, stop: int | None = None):
+        self.func, self.args, self.context, self.stop = func, args, context, stop
+        self.graph = fx.Graph()
+        self.fake_mode = FakeMode()
+        self.guards = GuardList()
+        self.effects = Effects()
+        self.state: dict[str, Any] = {}
+        self.frames: list[Frame] = []
+        self.inputs: list[tuple[fx.Node, Source, Any, Any]] = []  # node, source, real tensor, fake
+        self.top_step = -1
+        self.top: Frame | None = None
+        self.break_stack: tuple[tuple[str, int, str], ...] = ()
+        self._by_source: dict[Source, Value] = {}
+        self._by_id: dict[int, Value] = {}
+        self._fixed: dict[int, Value] = {}
+        self._alive: list[Any] = []  # so that no id is used twice
+
+    # -- running --------------------------------------------------------------------------------------------
+    def run(self) -> Value | None:
+        """What the frame returns, or None if it stopped before step `stop`."""
+        function = FunctionValue(self.func.__code__, self.func.__globals__, FuncGlobals(Func()), self.func, Func(), self)  # type: ignore[arg-type]
+        names = self.func.__code__.co_varnames
+        variables: dict[str, Value] = {
+            names[i]: UnreadArgument(arg, Local(i, names[i])) for i, arg in enumerate(self.args)
+        }
+        self.top = Frame(self, function, variables, top=True)
+        try:
+            value = self._run_top(self.top)
+            registry.end_graph(self)
+            return value
+        finally:
+            registry.end_trace(self)
+
+    @staticmethod
+    def _run_top(top: Frame) -> Value | None:
+        try:
+            return top.run()
+        except StopTracing:
+            return None
+
+    def before_top_step(self, frame: Frame) -> None:
+        self.top_step += 1
+        if self.top_step == self.stop:
+            raise StopTracing
+
+    def step(self) -> int:
+        return self.top_step
+
+    def close(self) -> None:
+        """Lets go of the user's objects: tracebacks of breaks may keep the trace itself alive for a while."""
+        self._alive.clear()
+
+    def last_stack(self) -> tuple[tuple[str, int, str], ...]:
+        return (self.top.where(),) if self.top is not None else ()
+
+    def guard_identities(self) -> None:
+        """What changed was taken for another object than everything else of its type; so it must be in later calls."""
+        changed = [_object_of(value) for value in self.effects.changed()]
+        for value in changed:
+            for other in list(self._by_id.values()):
+                other = _object_of(other)
+                if other is value or other.source is None or value.source is None or isinstance(other.source, Const):
+                    continue
+                if type(other) is type(value) and other.python_type() is value.python_type():
+                    self.guard(value.source, "not_same_as", other.source)
+
+    def user_line(self) -> tuple[str, int]:
+        if not self.frames:
+            return self.func.__code__.co_filename, self.func.__code__.co_firstlineno
+        return self.frames[-1].where()[:2]
+
+    def note_break(self, error: GraphBreak) -> None:
+        """The innermost frame that a break passes first tells where it is."""
+        if getattr(error, "stack", None) is None:
+            error.stack = tuple(frame.where() for frame in self.frames)  # type: ignore[attr-defined]
+
+    def note_raise(self, value: ExceptionValue) -> None:
+        if not hasattr(value, "stack"):
+            value.stack = tuple(frame.where() for frame in self.frames)  # type: ignore[attr-defined]
+
+    # -- values of objects ------------------------------------------------------------------------------------
+    def guard(self, source: Source, kind: str, payload: Any = None) -> None:
+        self.guards.add(source, kind, payload, self.user_line())
+
+    def wrap(self, obj: Any, source: Source) -> Value:
+        found = self._by_source.get(source)
+        if found is not None:
+            return found
+        value = self._by_id.get(id(obj)) if not isinstance(obj, _NO_IDENTITY) else None
+        if value is None:
+            value = self._wrap_new(obj, source)
+        elif not isinstance(value, ConstantValue):
+            self._guard_same(obj, value, source)
+        self._by_source[source] = value
+        return value
+
+    def _wrap_new(self, obj: Any, source: Source) -> Value:
+        factory = registry.wrap_rule(obj)
+        if factory is None:
+            raise GraphBreak("unsupported-object", f"{source}: a {type(obj).__qualname__} object")
+        if isinstance(obj, _FIXED_TYPES):
+            self.guard(source, "id", obj)
+            return ConstantValue(obj)
+        value: Value = factory(self, obj, source)
+        if isinstance(value, ConstantValue):
+            return value
+        self._guard_kind(obj, value, source)
+        if not isinstance(obj, _NO_IDENTITY):
+            self._by_id[id(obj)] = value
+            self._alive.append(obj)
+        return value
+
+    def _guard_kind(self, obj: Any, value: Value, source: Source) -> None:
+        """What choosing this kind of value relied on."""
+        if isinstance(source, Const | Func | FuncGlobals) or isinstance(source, ClassAttr) and isinstance(source.base, Type):
+            return
+        if isinstance(value, FunctionValue) and not isinstance(source.root, _PINNED_ROOTS) and not _from_globals(source):
+            self.guard(source, "type", types.FunctionType)
+            self.guard(FuncCode(source), "id", obj.__code__)
+        elif isinstance(value, ClassValue | BuiltinValue | PyModuleValue | FunctionValue):
+            self.guard(source, "id", obj)
+        else:
+            self.guard(source, "type", type(obj))
+
+    def _guard_same(self, obj: Any, value: Value, source: Source) -> None:
+        """One object under a second source."""
+        if isinstance(source, Const | Func) or value.source is None:
+            return
+        if isinstance(value, ClassValue | BuiltinValue | PyModuleValue | FunctionValue):
+            if not (isinstance(source, ClassAttr) and isinstance(source.base, Type)):
+                self.guard(source, "id", obj)
+        else:
+            self.guard(source, "same_as", value.source)
+
+    def constant(self, obj: Any) -> Value:
+        rule = registry.WRAP_TYPE.get(type(obj))
+        if type(obj) in _PLAIN_CONSTANTS or isinstance(obj, _FIXED_TYPES):
+            return ConstantValue(obj)
+        if rule is not None and type(obj) in _CONTAINERS:
+            return self._constant_container(obj)
+        found = self._fixed.get(id(obj))
+        if found is None:
+            found = self._fixed[id(obj)] = self._new_fixed(obj)
+            self._alive.append(obj)
+        return found
+
+    def _constant_container(self, obj: Any) -> Value:
+        if type(obj) is list:
+            return ListValue([self.constant(item) for item in obj])
+        if type(obj) in (tuple, torch.Size):
+            return TupleValue([self.constant(item) for item in obj], type(obj))
+        if type(obj) in (set, frozenset):
+            return SetValue({v.key(self): v for v in map(self.constant, obj)}, type(obj))  # type: ignore[arg-type]
+        pairs = [(self.constant(key), self.constant(value)) for key, value in obj.items()]
+        return DictValue({key.key(self): (key, value) for key, value in pairs}, type(obj))  # type: ignore[arg-type]
+
+    def _new_fixed(self, obj: Any) -> Value:
+        if isinstance(obj, type):
+            return ClassValue(obj)
+        if isinstance(obj, types.FunctionType):
+            return FunctionValue(obj.__code__, obj.__globals__, self.globals_source(obj, None), obj, None, self)  # type: ignore[arg-type]
+        if isinstance(obj, types.MethodType):
+            return BoundMethodValue(self.constant(obj.__func__), self.constant(obj.__self__))
+        if isinstance(obj, types.CellType):
+            return CellValue(self.constant(obj.cell_contents))
+        known = self._by_id.get(id(obj))
+        if known is not None:
+            return known
+        factory = registry.wrap_rule(obj)
+        if factory is None:
+            raise GraphBreak("unsupported-object", f"a {type(obj).__qualname__} object")
+        value: Value = factory(self, obj, Const(obj))
+        if isinstance(value, ConstantValue):
+            return ConstantValue(obj)
+        self._by_id[id(obj)] = value
+        return value
+
+    def tuple(self, items: list[Value]) -> TupleValue:
+        return TupleValue(items, tuple)
+
+    def list(self, items: list[Value]) -> ListValue:
+        return ListValue(items)
+
+    def slice(self, bounds: list[Value]) -> Value:
+        if all(bound.is_constant() for bound in bounds):
+            return ConstantValue(slice(*[bound.as_constant() for bound in bounds]))
+        return SliceValue(bounds)
+
+    def dict_of_pairs(self, pairs: list[tuple[Value, Value]]) -> DictValue:
+        return DictValue({key.key(self): (key, value) for key, value in pairs})
+
+    def set_of(self, items: Sequence[Value]) -> SetValue:
+        return SetValue(_first_wins(self, items))
+
+    # -- namespaces -------------------------------------------------------------------------------------------
+    def globals_source(self, fn: types.FunctionType, source: Source | None) -> Source:
+        """Functions of one imported module share one root."""
+        module = sys.modules.get(fn.__globals__.get("__name__", ""))
+        if source is None or module is not None and vars(module) is fn.__globals__:
+            return Const(fn.__globals__, f"globals of {fn.__globals__.get('__name__')}")
+        return FuncGlobals(source)
+
+    def globals_of(self, function: FunctionValue) -> DictValue:
+        source = function.globals_source
+        assert source is not None
+        return self.wrap(function.globals, source)  # type: ignore[return-value]
+
+    def builtins_of(self, function: FunctionValue) -> DictValue:
+        found = function.globals.get("__builtins__", builtins)
+        namespace = vars(found) if isinstance(found, types.ModuleType) else found
+        return self.wrap(namespace, Const(namespace, "builtins"))  # type: ignore[return-value]
+
+    # -- the graph --------------------------------------------------------------------------------------------
+    def placeholder(self, obj: Any, source: Source, fake: Any) -> fx.Node:
+        with self.graph.inserting_before(self._first_call()):
+            node = self.graph.placeholder(f"arg_{len(self.inputs)}")
+        node.meta["example_value"] = fake
+        node.meta["user_line"] = self.user_line()
+        self.inputs.append((node, source, obj, fake))
+        return node
+
+    def _first_call(self) -> fx.Node:
+        """Placeholders stand together before everything else."""
+        return next((n for n in self.graph.nodes if n.op != "placeholder"), self.graph._root)
+
+    def graph_call(self, fn: Any, args: Sequence[Value], kwargs: dict[str, Value] | None = None) -> Value:
+        if len(self.graph.nodes) > config.graph_limit:
+            raise GraphBreak("graph-too-large", f"more than {config.graph_limit} operations")
+        fx_args = tuple(arg.fx_arg(self) for arg in args)  # type: ignore[arg-type]
+        fx_kwargs = {name: arg.fx_arg(self) for name, arg in (kwargs or {}).items()}  # type: ignore[arg-type]
+        result = self._run_on_fakes(fn, fx_args, fx_kwargs)
+        kind = "call_method" if isinstance(fn, str) else "call_function"
+        node = self.graph.create_node(kind, fn, fx_args, fx_kwargs)
+        return self.result(node, result)
+
+    def result(self, node: fx.Node, fake: Any) -> Value:
+        """The value of a node; tuples and lists are taken apart."""
+        node.meta["example_value"] = fake
+        node.meta["user_line"] = self.user_line()
+        node.meta["stack"] = tuple(frame.where() for frame in self.frames)
+        rule = registry.result_rule(fake)
+        if rule is not None:
+            return rule(self, node, fake)  # type: ignore[no-any-return]
+        if isinstance(fake, tuple | list):
+            items = [self._part(node, i, part) for i, part in enumerate(fake)]
+            return self.sequence_like(type(fake), items)
+        return self.constant(fake)
+
+    def _part(self, node: fx.Node, index: int, fake: Any) -> Value:
+        if registry.result_rule(fake) is None and not isinstance(fake, tuple | list):
+            return self.constant(fake)
+        part = self.graph.call_function(operator.getitem, (node, index))
+        return self.result(part, fake)
+
+    def sequence_like(self, cls: type, items: list[Value]) -> Value:
+        if cls is list:
+            return ListValue(items)
+        if cls in (tuple, torch.Size):
+            return TupleValue(items, cls)
+        return InstanceValue(cls, storage=TupleValue(items, tuple))
+
+    def _run_on_fakes(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        fake_args = fx.map_arg(args, _example)
+        fake_kwargs = fx.map_arg(kwargs, _example)
+        try:
+            if isinstance(fn, str):
+                return self.fake_mode.run(getattr(fake_args[0], fn), tuple(fake_args[1:]), dict(fake_kwargs))
+            return self.fake_mode.run(fn, tuple(fake_args), dict(fake_kwargs))
+        except DataDependentShape as error:
+            raise GraphBreak("data-dependent-shape", str(error)) from error
+        except DataDependentValue as error:
+            raise GraphBreak("data-dependent-value", str(error)) from error
+        except (NoShapeRule, NotImplementedError) as error:
+            raise GraphBreak("fake-failed", f"{_name(fn)}: {error}") from error
+        except Exception as error:  # noqa: BLE001  eager raises it too: the program may catch it
+            self.raise_real(error)
+
+    # -- calls and errors -------------------------------------------------------------------------------------
+    def inline(self, function: Value, args: Sequence[Value], kwargs: dict[str, Value] | None = None) -> Value:
+        assert isinstance(function, FunctionValue)
+        return inline(self, function, args, kwargs or {})
+
+    def call(self, fn: Value, args: Sequence[Value], kwargs: dict[str, Value] | None = None) -> Value:
+        mark = marks.of(fn.real()) if fn.is_constant() else None
+        if mark is not None:
+            return self._call_marked(mark, fn, args, kwargs or {})
+        return fn.call(self, args, kwargs or {})  # type: ignore[arg-type]
+
+    def _call_marked(self, mark: marks.Mark, fn: Value, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        """What the user asked for this very function."""
+        if mark.kind == "allow_in_graph":
+            return self.graph_call(fn.real(), args, kwargs)
+        if mark.kind == "substitute":
+            return self.call(self.constant(mark.payload), args, kwargs)
+        if mark.kind == "constant":
+            return fold_call(self, fn.real(), args, kwargs)  # type: ignore[arg-type]
+        raise GraphBreak("disabled-function", f"{fn.describe()} is disabled" + (f": {mark.payload}" if mark.payload else ""))
+
+    def bind_method(self, raw: types.FunctionType, receiver: Value) -> BoundMethodValue:
+        return BoundMethodValue(self.constant(raw), receiver)
+
+    def has_attribute(self, value: Value, name: str) -> bool:
+        try:
+            value.getattr(self, name)  # type: ignore[arg-type]
+        except PyRaise as error:
+            if issubclass(error.value.python_type(), AttributeError):
+                return False
+            raise
+        return True
+
+    def catch_stop(self, next_: Callable[[], Value]) -> Value | None:
+        try:
+            return next_()
+        except PyRaise as error:
+            if issubclass(error.value.python_type(), StopIteration):
+                return None
+            raise
+
+    def raise_(self, cls: type[BaseException], *args: Any) -> NoReturn:
+        values = [arg if isinstance(arg, Value) else self.constant(arg) for arg in args]
+        self.raise_value(ExceptionValue(cls, values))
+
+    def raise_value(self, value: ExceptionValue) -> NoReturn:
+        current = self.frames[-1].current_exception() if self.frames else None
+        if current is not None and current is not value:
+            value.links.setdefault("__context__", current)
+        raise PyRaise(value)
+
+    def raise_real(self, error: BaseException) -> NoReturn:
+        try:
+            args = [self.constant(arg) for arg in error.args]
+        except GraphBreak:
+            raise GraphBreak("eager-error", f"{type(error).__name__}: {error}") from error
+        value = ExceptionValue(type(error), args)
+        value.real_error = error.with_traceback(None)
+        self.raise_value(value)
+
+
+_PLAIN_CONSTANTS = frozenset({int, float, bool, complex, str, bytes, type(None), type(...), type(NotImplemented)})
+_CONTAINERS = frozenset({list, tuple, torch.Size, set, frozenset, dict})
+
+
+def _example(node: fx.Node) -> Any:
+    return node.meta["example_value"]
+
+
+def _object_of(value: Value) -> Value:
+    """The object itself for a `__dict__` that belongs to one."""
+    owner = getattr(value, "owner", None)
+    return owner if isinstance(owner, Value) else value
+
+
+def _name(fn: Any) -> str:
+    return fn if isinstance(fn, str) else getattr(fn, "__qualname__", repr(fn))
+
+
+def _from_globals(source: Source) -> bool:
+    """Module variables hold one function for the life of the program; arguments and cells a new one each time."""
+    return any(isinstance(part, FuncGlobals) for part in source.chain())
+
+
+def _first_wins(trace: Trace, items: Sequence[Value]) -> dict[Any, Value]:
+    out: dict[Any, Value] = {}
+    for item in items:
+        out.setdefault(item.key(trace), item)  # type: ignore[arg-type]
+    return out
+

@@ -1,0 +1,1 @@
+"""Sizes and strides: the layout rules of eager, free of tensors."""

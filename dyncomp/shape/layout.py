@@ -1,0 +1,242 @@
+"""Layout rules of strided tensors: what strides eager gives, from sizes and strides alone.
+
+Sizes are ints today. Only `==`, `<`, `*`, `+`, `//` are used on them, so symbolic integers fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Ints = tuple[int, ...]
+
+# From the fastest dimension to the slowest, by rank.
+_CHANNELS_LAST_ORDER = {3: (1, 2, 0), 4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}
+
+
+def numel(shape: Sequence[int]) -> int:
+    total = 1
+    for size in shape:
+        total = total * size
+    return total
+
+
+def contiguous_strides(shape: Sequence[int]) -> Ints:
+    """Row-major strides; a dimension of size 0 counts as 1, as in eager."""
+    strides = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        if size != 0:
+            step = step * size
+    strides.reverse()
+    return tuple(strides)
+
+
+def channels_last_strides(shape: Sequence[int]) -> Ints:
+    """Strides of `torch.channels_last` (rank 4) and `torch.channels_last_3d` (rank 5)."""
+    strides = [0] * len(shape)
+    step = 1
+    for dim in _CHANNELS_LAST_ORDER[len(shape)]:
+        strides[dim] = step
+        # The batch dimension of size 0 is last, and a channel count of 0 is taken as 1.
+        step = step * (shape[dim] if shape[dim] != 0 or dim != 1 else 1)
+    return tuple(strides)
+
+
+def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    if 0 in shape:
+        return True
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected = expected * size
+    return True
+
+
+def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """`is_contiguous(memory_format=channels_last)`, or `channels_last_3d` at rank 5."""
+    order = _CHANNELS_LAST_ORDER.get(len(shape)) if len(shape) != 3 else None
+    if order is None:
+        return False
+    expected = 1
+    for dim in order:
+        if shape[dim] != 1:
+            if strides[dim] != expected:
+                return False
+            expected = expected * shape[dim]
+    return True
+
+
+def has_channels_last_order(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """True if strides look like channels last, gaps allowed: what `suggest_memory_format` reports."""
+    if len(shape) not in (4, 5) or strides[1] == 0:
+        return False
+    least = 0
+    for dim in _CHANNELS_LAST_ORDER[len(shape)]:
+        if shape[dim] == 0 or strides[dim] < least:
+            return False
+        # N11W tensors that are contiguous stay contiguous.
+        if dim == 0 and least == strides[1]:
+            return False
+        least = strides[dim]
+        if shape[dim] > 1:
+            least = least * shape[dim]
+    return True
+
+
+def suggested_strides(shape: Sequence[int], like_shape: Sequence[int], like_strides: Sequence[int]) -> Ints:
+    """Dense strides for `shape` in the memory format that a tensor of the other layout suggests."""
+    if len(shape) in (4, 5) and has_channels_last_order(like_shape, like_strides):
+        return channels_last_strides(shape)
+    return contiguous_strides(shape)
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Non-overlapping and dense: some order of the dimensions makes it contiguous."""
+    if is_contiguous(shape, strides):
+        return True
+    expected = 1
+    for dim in sorted(range(len(shape)), key=lambda d: (shape[d] < 2, strides[d])):
+        if shape[dim] < 2:
+            return True
+        if strides[dim] != expected:
+            return False
+        expected = expected * shape[dim]
+    return True
+
+
+def may_overlap_itself(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """True if two indices surely share memory (an expanded dimension)."""
+    return any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True)) and 0 not in shape
+
+
+def iteration_order(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> list[int]:
+    """Dimensions from the fastest to the slowest, as eager's elementwise iterator orders them.
+
+    `operands` are the strides of each operand over `shape`, 0 where it is broadcast.
+    An insertion sort on a comparison that may be undecided; undecided keeps the row-major order.
+    """
+    order = list(range(len(shape) - 1, -1, -1))
+    for start in range(1, len(shape)):
+        moving = start
+        for other in range(start - 1, -1, -1):
+            verdict = _compare(shape, operands, order[other], order[moving])
+            if verdict > 0:
+                order[other], order[moving] = order[moving], order[other]
+                moving = other
+            elif verdict < 0:
+                break
+    return order
+
+
+def _compare(shape: Sequence[int], operands: Sequence[Sequence[int]], first: int, second: int) -> int:
+    for strides in operands:
+        a, b = strides[first], strides[second]
+        if a == 0 or b == 0:
+            continue
+        if a < b:
+            return -1
+        if a > b:
+            return 1
+        if shape[first] > shape[second]:
+            return 1
+    return 0
+
+
+def strides_in_order(shape: Sequence[int], order: Sequence[int]) -> Ints:
+    """Dense strides with the dimensions from fastest to slowest in `order`."""
+    strides = [0] * len(shape)
+    step = 1
+    for dim in order:
+        strides[dim] = step
+        step = step * shape[dim]
+    return tuple(strides)
+
+
+def preserved_strides(shape: Ints, strides: Ints) -> Ints:
+    """Strides of `torch.empty_like`: the same if dense, else dense in the same order."""
+    if is_dense(shape, strides):
+        return strides
+    order = iteration_order(shape, [strides])
+    return strides_in_order([max(size, 1) for size in shape], order)
+
+
+def broadcast(shapes: Sequence[Ints]) -> Ints | None:
+    """The common shape, or None if there is none."""
+    rank = max(map(len, shapes))
+    result = [1] * rank
+    for shape in shapes:
+        skip = rank - len(shape)
+        for i, size in enumerate(shape):
+            if size == 1 or result[skip + i] == size:
+                continue
+            if result[skip + i] != 1:
+                return None
+            result[skip + i] = size
+    return tuple(result)
+
+
+def elementwise_strides(shape: Ints, operands: Sequence[tuple[Ints, Ints]]) -> Ints:
+    """Output strides of an elementwise operation; `operands` are (shape, strides) of its tensor inputs."""
+    if all(operand_shape == shape for operand_shape, _ in operands):
+        first = operands[0][1]
+        if all(is_contiguous(shape, strides) for _, strides in operands):
+            return contiguous_strides(shape)
+        if len(shape) == 4 and all(is_channels_last(shape, strides) for _, strides in operands):
+            return channels_last_strides(shape)
+        if all(strides == first for _, strides in operands) and is_dense(shape, first):
+            return first
+    order = iteration_order(shape, [_expanded_strides(shape, *operand) for operand in operands])
+    if order == list(range(len(shape) - 1, -1, -1)):
+        return contiguous_strides(shape)
+    return strides_in_order(shape, order)
+
+
+def _expanded_strides(shape: Ints, operand_shape: Ints, strides: Ints) -> Ints:
+    skip = len(shape) - len(operand_shape)
+    inner = [
+        0 if size == 1 and shape[skip + i] != 1 else stride
+        for i, (size, stride) in enumerate(zip(operand_shape, strides, strict=True))
+    ]
+    return (0,) * skip + tuple(inner)
+
+
+def view_strides(shape: Ints, strides: Ints, new_shape: Ints) -> Ints | None:
+    """Strides of `x.view(new_shape)`, or None if the memory does not allow it."""
+    if 0 in shape:
+        # No element, so any strides would do: eager keeps them for the same shape, else row-major.
+        return strides if shape == new_shape else contiguous_strides(new_shape)
+    if not shape:
+        return (1,) * len(new_shape)
+    result = [0] * len(new_shape)
+    target = len(new_shape) - 1
+    base_stride = strides[-1]
+    chunk, covered = 1, 1
+    for dim in range(len(shape) - 1, -1, -1):
+        chunk = chunk * shape[dim]
+        # A chunk ends where the next outer dimension does not continue it in memory.
+        if dim > 0 and (shape[dim - 1] == 1 or strides[dim - 1] == chunk * base_stride):
+            continue
+        while target >= 0 and (covered < chunk or new_shape[target] == 1):
+            result[target] = covered * base_stride
+            covered = covered * new_shape[target]
+            target -= 1
+        if covered != chunk:
+            return None
+        if dim > 0:
+            base_stride = strides[dim - 1]
+            chunk, covered = 1, 1
+    return tuple(result) if target == -1 else None
+
+
+def resolve_size(total: int, shape: Sequence[int]) -> Ints | None:
+    """Replaces a -1 in a view size; None if the sizes do not fit `total` elements."""
+    if -1 not in shape:
+        return tuple(shape) if numel(shape) == total else None
+    hole = list(shape).index(-1)
+    rest = numel([*shape[:hole], *shape[hole + 1 :]])
+    if rest == 0 or rest < 0 or total % rest != 0:
+        return None
+    return (*shape[:hole], total // rest, *shape[hole + 1 :])

@@ -1,0 +1,155 @@
+"""Torch's own state of a thread while tracing: grad mode, autocast, SDPA choices.
+
+    with torch.no_grad():          inlined as the Python it is, down to torch._C._set_grad_enabled(False):
+        y = x + 1                  a node in the graph, and the real flag flipped so that fakes behave alike
+
+A setter's node keeps the graph right when it is run as it stands. A graph always hands the state back as it
+was at its start: `balance` emits what that takes, and leaves it to the effects to set the state again
+afterwards,
+because a compiled graph may have no trace of these nodes left.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd.grad_mode import _exit_inference_mode
+
+from dyncomp.errors import GraphBreak
+from dyncomp.values import registry
+from dyncomp.values.base import NotConstant, Tracer, Value
+
+Setting = tuple[Any, tuple[Any, ...]]  # (setter, arguments without the value)
+
+
+def _pairs() -> dict[Any, tuple[Any, int]]:
+    """Setter -> (getter, how many leading arguments choose what is set)."""
+    pairs: dict[Any, tuple[Any, int]] = {
+        torch._C._set_grad_enabled: (torch.is_grad_enabled, 0),
+        torch.set_autocast_enabled: (torch.is_autocast_enabled, 1),
+        torch.set_autocast_dtype: (torch.get_autocast_dtype, 1),
+        torch.set_autocast_cache_enabled: (torch.is_autocast_cache_enabled, 0),
+    }
+    for name in ("flash", "mem_efficient", "math", "cudnn", "overrideable", "fa3"):
+        setter, getter = f"_set_sdp_use_{name}", f"_get_{name}_sdp_enabled"
+        if hasattr(torch._C, setter) and hasattr(torch._C, getter):
+            pairs[getattr(torch._C, setter)] = (getattr(torch._C, getter), 0)
+    return pairs
+
+
+SETTERS = _pairs()
+_NESTING = {torch.autocast_increment_nesting: 1, torch.autocast_decrement_nesting: -1}
+
+
+@dataclasses.dataclass
+class TraceState:
+    """What the trace changed so far."""
+
+    initial: dict[Setting, Any] = dataclasses.field(default_factory=dict)
+    nesting: int = 0
+    open_guards: list[Any] = dataclasses.field(default_factory=list)  # inference modes entered for real
+
+    def note(self, setting: Setting) -> None:
+        setter, chosen = setting
+        self.initial.setdefault(setting, SETTERS[setter][0](*chosen))
+
+    def changed(self) -> list[tuple[Callable[..., Any], tuple[Any, ...], Any]]:
+        """(setter, leading arguments, value now) of everything that differs from the start."""
+        found = []
+        for (setter, chosen), before in self.initial.items():
+            now = SETTERS[setter][0](*chosen)
+            if now != before:
+                found.append((setter, chosen, now))
+        return found
+
+
+def trace_state(tx: Tracer) -> TraceState:
+    return tx.state.setdefault(__name__, TraceState())
+
+
+@registry.at_trace_end
+def restore(tx: Tracer) -> None:
+    """Puts the real state back as it was when the trace began."""
+    state = trace_state(tx)
+    while state.open_guards:
+        _exit_inference_mode(state.open_guards.pop())
+    for (setter, chosen), before in state.initial.items():
+        setter(*chosen, before)
+    while state.nesting > 0:
+        state.nesting -= 1
+        if torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()
+    while state.nesting < 0:
+        state.nesting += 1
+        torch.autocast_increment_nesting()
+
+
+@registry.at_graph_end
+def balance(tx: Tracer) -> None:
+    """Ends the graph in the state it began with, and has the present state set again after it."""
+    state = trace_state(tx)
+    if state.open_guards:
+        raise GraphBreak("context-manager", "a graph that ends inside torch.inference_mode")
+    for setter, chosen, now in state.changed():
+        leave_node(tx, setter, (*chosen, state.initial[setter, chosen]))
+        tx.effects.call(setter, *map(tx.constant, (*chosen, now)))
+    entered, left = torch.autocast_increment_nesting, torch.autocast_decrement_nesting
+    for _ in range(abs(state.nesting)):
+        leave_node(tx, left if state.nesting > 0 else entered, ())
+        tx.effects.call(entered if state.nesting > 0 else left)
+    if state.nesting > 0:
+        leave_node(tx, torch.clear_autocast_cache, ())
+
+
+def set_flag(tx: Tracer, setter: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    try:
+        real = [arg.as_constant() for arg in (*args, *kwargs.values())]
+    except NotConstant as unknown:
+        raise GraphBreak("context-manager", f"{setter.__name__} of {unknown}") from None
+    count = SETTERS[setter][1]
+    if len(real) != count + 1:
+        raise GraphBreak("eager-error", f"{setter.__name__} with {len(real)} arguments")
+    trace_state(tx).note((setter, tuple(real[:count])))
+    return _run(tx, setter, real)
+
+
+def nest(tx: Tracer, function: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    trace_state(tx).nesting += _NESTING[function]
+    return _run(tx, function, ())
+
+
+def _run(tx: Tracer, function: Any, args: Sequence[Any]) -> Value:
+    """Does it for real, and leaves a node that does it in the graph."""
+    try:
+        result = function(*args)
+    except (TypeError, RuntimeError) as error:
+        tx.raise_real(error)
+    leave_node(tx, function, tuple(args))
+    return tx.constant(result)
+
+
+def leave_node(tx: Tracer, function: Any, args: tuple[Any, ...]) -> Any:
+    node = tx.graph.call_function(function, args)
+    node.meta["example_value"] = None
+    node.meta["user_line"] = tx.user_line()
+    return node
+
+
+def _register() -> None:
+    for setter in SETTERS:
+        registry.on_call(setter)(lambda tx, args, kwargs, setter=setter: set_flag(tx, setter, args, kwargs))
+    for function in _NESTING:
+        registry.on_call(function)(
+            lambda tx, args, kwargs, function=function: nest(tx, function, args, kwargs)
+        )
+
+
+@registry.on_call(torch.clear_autocast_cache)
+def clear_cache(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    return _run(tx, torch.clear_autocast_cache, ())
+
+
+_register()

@@ -1,0 +1,322 @@
+"""Python functions, their cells, and methods bound to a receiver.
+
+    outside function    real object; code pinned by guards, defaults and closure reached through its source
+    made while tracing  code, globals of its maker, cells and defaults that are values
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from dyncomp.errors import GraphBreak
+from dyncomp.guards.source import Cell, CellContents, FuncDefault, FuncKwDefault, MethodFunc, MethodSelf, Source
+from dyncomp.values.base import ABSENT, Builder, Tracer, Value
+from dyncomp.values.constant import fold_call
+from dyncomp.values.mapping import DictValue, IdentityKey
+from dyncomp.values.pure import is_pure
+from dyncomp.values.registry import call_rule, wrap_type
+
+
+class CellValue(Value):
+    """A variable shared by closures. `contents` is None while it is empty."""
+
+    def __init__(self, contents: Value | None = None, source: Source | None = None, tx: Tracer | None = None,
+                 outside: Any = None):  # fmt: skip
+        super().__init__(source)
+        self._contents, self._tx, self._outside = contents, tx, outside
+        self._read = outside is None
+
+    def python_type(self) -> type:
+        return types.CellType
+
+    @property
+    def contents(self) -> Value | None:
+        if not self._read:
+            self._read = True
+            assert self._tx is not None and self.source is not None
+            try:
+                obj = self._outside.cell_contents
+            except ValueError:
+                raise GraphBreak("unsupported-object", f"{self.source} is an empty cell") from None
+            self._contents = self._tx.wrap(obj, CellContents(self.source))
+        return self._contents
+
+    def set(self, tx: Tracer, value: Value | None) -> None:
+        if self.source is not None:
+            tx.effects.touch(self)
+        self._read, self._contents = True, value
+
+    def getattr(self, tx: Tracer, name: str) -> Value:
+        if name == "cell_contents":
+            if self.contents is None:
+                tx.raise_(ValueError, "Cell is empty")
+            return self.contents
+        return super().getattr(tx, name)
+
+    def setattr(self, tx: Tracer, name: str, value: Value) -> None:
+        if name != "cell_contents":
+            super().setattr(tx, name, value)
+        self.set(tx, value)
+
+    def reconstruct(self, builder: Builder) -> None:
+        # Filled after it exists: a recursive function sits in its own cell.
+        builder.load_const(types.CellType)
+        builder.call(0)
+        builder.remember(self)
+        if self._contents is not None:
+            builder.load(self._contents)
+            builder.store_attr("cell_contents")
+
+
+class FunctionValue(Value):
+    """A function with bytecode. `globals_source` reaches the dictionary `globals`."""
+
+    def __init__(self, code: types.CodeType, globals: dict[str, Any], globals_source: Source | None,
+                 outside: types.FunctionType | None = None, source: Source | None = None, tx: Tracer | None = None):  # fmt: skip
+        super().__init__(source)
+        self.code, self.globals, self.globals_source = code, globals, globals_source
+        self.outside, self._tx = outside, tx
+        self.made_cells: list[CellValue] = []
+        self.made_defaults: list[Value] = []
+        self.made_kwdefaults: dict[str, Value] = {}
+        self.qualname = code.co_qualname if outside is None else outside.__qualname__
+        self.attributes = DictValue()
+        self._special: dict[str, Value] = {}  # __name__, __doc__ and the like, once assigned
+
+    # -- what it is -----------------------------------------------------------------------------------------
+    def python_type(self) -> type:
+        return types.FunctionType
+
+    def describe(self) -> str:
+        return self.qualname
+
+    def real(self) -> Any:
+        return ABSENT if self.outside is None else self.outside
+
+    def is_constant(self) -> bool:
+        return self.outside is not None
+
+    def as_constant(self) -> Any:
+        if self.outside is None:
+            return super().as_constant()
+        if self._tx is not None:
+            self._pin(self._tx)
+        return self.outside
+
+    def key(self, tx: Tracer) -> Hashable:
+        return IdentityKey(self) if self.outside is None else self.as_constant()  # type: ignore[no-any-return]
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def compare(self, tx: Tracer, op: str, other: Value, reflected: bool = False) -> Value | None:
+        return None
+
+    # -- parts ----------------------------------------------------------------------------------------------
+    def cells(self, tx: Tracer) -> list[CellValue]:
+        if self.outside is None:
+            return self.made_cells
+        closure = self.outside.__closure__ or ()
+        return [self._outside_cell(tx, i, cell) for i, cell in enumerate(closure)]
+
+    def _outside_cell(self, tx: Tracer, index: int, cell: Any) -> CellValue:
+        source = None if self.source is None else Cell(self.source, index)
+        found = tx.state.setdefault("cells", {}).get(id(cell))
+        if found is None:
+            found = tx.wrap(cell, source) if source is not None else tx.constant(cell)
+            tx.state["cells"][id(cell)] = found
+        return found
+
+    def defaults(self, tx: Tracer) -> list[Value]:
+        if self.outside is None:
+            return self.made_defaults
+        values = self.outside.__defaults__ or ()
+        if self.source is None:
+            return [tx.constant(obj) for obj in values]
+        return [tx.wrap(obj, FuncDefault(self.source, i)) for i, obj in enumerate(values)]
+
+    def kwdefault(self, tx: Tracer, name: str) -> Value | None:
+        if self.outside is None:
+            return self.made_kwdefaults.get(name)
+        values = self.outside.__kwdefaults__ or {}
+        if name not in values:
+            return None
+        obj = values[name]
+        return tx.constant(obj) if self.source is None else tx.wrap(obj, FuncKwDefault(self.source, name))
+
+    # -- operations -----------------------------------------------------------------------------------------
+    def call(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if self.outside is not None:
+            rule = call_rule(self.outside)
+            if rule is not None:
+                self._pin(tx)
+                return rule(tx, args, kwargs)  # type: ignore[no-any-return]
+            if is_pure(self.outside) and all(arg.is_constant() for arg in (*args, *kwargs.values())):
+                return fold_call(tx, self.outside, args, kwargs)
+        return tx.inline(self, args, kwargs)
+
+    def _pin(self, tx: Tracer) -> None:
+        """What follows holds for this very function, not for its code alone."""
+        if self.source is not None:
+            tx.guard(self.source, "id", self.outside)
+
+    def getattr(self, tx: Tracer, name: str) -> Value:
+        if name == "__dict__":
+            if self.outside is not None:
+                raise GraphBreak("unsupported-attribute", f"__dict__ of {self.qualname}")
+            return self.attributes
+        found = self._special.get(name) or self.attributes.find_name(tx, name)
+        if found is not None:
+            return found
+        if self.outside is not None:
+            return self._outside_attribute(tx, name)
+        return self._made_attribute(tx, name)
+
+    def _outside_attribute(self, tx: Tracer, name: str) -> Value:
+        if name == "__globals__":
+            assert self.globals_source is not None
+            return tx.wrap(self.globals, self.globals_source)
+        try:
+            obj = getattr(self.outside, name)
+        except AttributeError as error:
+            tx.raise_real(error)
+        if name == "__get__":
+            raise GraphBreak("unsupported-attribute", f"__get__ of {self.qualname}")
+        return tx.constant(obj)
+
+    def _made_attribute(self, tx: Tracer, name: str) -> Value:
+        facts = {
+            "__name__": self.code.co_name, "__qualname__": self.qualname, "__doc__": self._doc(),
+            "__module__": self.globals.get("__name__"), "__code__": self.code, "__class__": types.FunctionType,
+        }  # fmt: skip
+        if name in facts:
+            return tx.constant(facts[name])
+        if name == "__defaults__":
+            return tx.tuple(list(self.made_defaults)) if self.made_defaults else tx.constant(None)
+        if name == "__annotations__":
+            return self._special.setdefault(name, DictValue())
+        if name == "__closure__":
+            return tx.tuple(list(self.made_cells)) if self.made_cells else tx.constant(None)
+        if name == "__kwdefaults__":
+            items = {key: (tx.constant(key), value) for key, value in self.made_kwdefaults.items()}
+            return DictValue(dict(items)) if items else tx.constant(None)
+        if hasattr(types.FunctionType, name):
+            raise GraphBreak("unsupported-attribute", f"{name} of {self.qualname}")
+        tx.raise_(AttributeError, f"'function' object has no attribute '{name}'")
+
+    def _doc(self) -> str | None:
+        first = self.code.co_consts[0] if self.code.co_consts else None
+        return first if isinstance(first, str) else None
+
+    def setattr(self, tx: Tracer, name: str, value: Value) -> None:
+        if self.outside is not None:
+            raise GraphBreak("unsupported-mutation", f"setting attribute {name!r} of the function {self.qualname}")
+        if name in ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__"):
+            raise GraphBreak("unsupported-mutation", f"setting {name} of {self.qualname}")
+        if hasattr(types.FunctionType, name):
+            self._special[name] = value
+        else:
+            self.attributes.store(tx, tx.constant(name), value)
+
+    # -- code -----------------------------------------------------------------------------------------------
+    def reconstruct(self, builder: Builder) -> None:
+        if self.outside is not None:
+            builder.load_const(self.outside)
+            return
+        builder.load_const(types.FunctionType)
+        builder.load_const(self.code)
+        if self.globals_source is not None:
+            builder.load_source(self.globals_source)
+        else:
+            builder.load_const(self.globals)
+        builder.load_const(self.code.co_name)
+        self._load_tuple(builder, self.made_defaults)
+        self._load_tuple(builder, self.made_cells)
+        builder.call(5)
+        builder.remember(self)
+        if self.made_kwdefaults:
+            builder.build_map(0)
+            for name, value in self.made_kwdefaults.items():
+                builder.load_const(name)
+                builder.load(value)
+                builder.store_item()
+            builder.store_attr("__kwdefaults__")
+        builder.load_const(self.qualname)
+        builder.store_attr("__qualname__")
+        for name, value in self._special.items():
+            builder.load(value)
+            builder.store_attr(name)
+        for key, value in (self.attributes._items or {}).values():
+            builder.load(value)  # type: ignore[arg-type]
+            builder.store_attr(key.as_constant())
+
+    @staticmethod
+    def _load_tuple(builder: Builder, values: Sequence[Value]) -> None:
+        if not values:
+            builder.load_const(None)
+            return
+        for value in values:
+            builder.load(value)
+        builder.build_tuple(len(values))
+
+
+class BoundMethodValue(Value):
+    """A callable bound to its first argument."""
+
+    def __init__(self, function: Value, receiver: Value, source: Source | None = None):
+        super().__init__(source)
+        self.function, self.receiver = function, receiver
+
+    def python_type(self) -> type:
+        return types.MethodType
+
+    def describe(self) -> str:
+        return f"method {self.function.describe()}"
+
+    def key(self, tx: Tracer) -> Hashable:
+        return ("method", self.function.key(tx), IdentityKey(self.receiver))
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def call(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return tx.call(self.function, [self.receiver, *args], kwargs)
+
+    def getattr(self, tx: Tracer, name: str) -> Value:
+        if name == "__self__":
+            return self.receiver
+        if name == "__func__":
+            return self.function
+        if name == "__class__":
+            return tx.constant(types.MethodType)
+        return self.function.getattr(tx, name)
+
+    def compare(self, tx: Tracer, op: str, other: Value, reflected: bool = False) -> Value | None:
+        if not isinstance(other, BoundMethodValue) or op not in ("==", "!="):
+            return None
+        same = self.receiver is other.receiver and self.function is other.function
+        return tx.constant(same is (op == "=="))
+
+    def reconstruct(self, builder: Builder) -> None:
+        builder.load_const(types.MethodType)
+        builder.load(self.function)
+        builder.load(self.receiver)
+        builder.call(2)
+
+
+@wrap_type(types.FunctionType)
+def wrap_function(tx: Tracer, obj: types.FunctionType, source: Source) -> Value:
+    return FunctionValue(obj.__code__, obj.__globals__, tx.globals_source(obj, source), obj, source, tx)
+
+
+@wrap_type(types.CellType)
+def wrap_cell(tx: Tracer, obj: Any, source: Source) -> Value:
+    return CellValue(None, source, tx, obj)
+
+
+@wrap_type(types.MethodType)
+def wrap_method(tx: Tracer, obj: types.MethodType, source: Source) -> Value:
+    function = tx.wrap(obj.__func__, MethodFunc(source))
+    return BoundMethodValue(function, tx.wrap(obj.__self__, MethodSelf(source)), source)

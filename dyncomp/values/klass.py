@@ -1,0 +1,197 @@
+"""Classes: attributes, and calls that make instances (`__new__` and `__init__` traced like any function)."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from dyncomp.errors import GraphBreak
+from dyncomp.guards.source import ClassAttr, Source
+from dyncomp.values.base import ABSENT, Builder, Tracer, Value
+from dyncomp.values.exception import ExceptionValue
+from dyncomp.values.function import BoundMethodValue
+from dyncomp.values.instance import C_METHODS, InstanceValue, class_lookup, empty_storage, is_plain
+from dyncomp.values.registry import call_rule, wrap_if
+
+
+class ClassValue(Value):
+    """A class object; always a fixed one, pinned by an `id` guard when it came from outside."""
+
+    def __init__(self, cls: type, source: Source | None = None):
+        super().__init__(source)
+        self.cls = cls
+
+    def python_type(self) -> type:
+        return type(self.cls)
+
+    def describe(self) -> str:
+        return f"class {self.cls.__qualname__}"
+
+    def is_constant(self) -> bool:
+        return True
+
+    def as_constant(self) -> Any:
+        return self.cls
+
+    def real(self) -> Any:
+        return self.cls
+
+    def key(self, tx: Tracer) -> Hashable:
+        return self.cls
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def reconstruct(self, builder: Builder) -> None:
+        builder.load_const(self.cls)
+
+    # -- attributes -----------------------------------------------------------------------------------------
+    def lookup(self, tx: Tracer, name: str) -> Any:
+        return class_lookup(self.cls, name)
+
+    def item(self, tx: Tracer, name: str, raw: Any) -> Value:
+        return tx.constant(raw) if self.source is None else tx.wrap(raw, ClassAttr(self.source, name))
+
+    def getattr(self, tx: Tracer, name: str) -> Value:
+        meta = class_lookup(type(self.cls), name)
+        if meta is not ABSENT and (isinstance(meta, property) or name in _TYPE_FACTS):
+            return self._from_metaclass(tx, name, meta)
+        raw = class_lookup(self.cls, name)
+        if raw is not ABSENT:
+            return self._bind(tx, name, raw)
+        if meta is not ABSENT:
+            return self._from_metaclass(tx, name, meta)
+        fallback = class_lookup(type(self.cls), "__getattr__")
+        if isinstance(fallback, types.FunctionType):
+            return tx.call(tx.constant(fallback), [self, tx.constant(name)])
+        tx.raise_(AttributeError, f"type object {self.cls.__name__!r} has no attribute {name!r}")
+
+    def _bind(self, tx: Tracer, name: str, raw: Any) -> Value:
+        if isinstance(raw, types.FunctionType):
+            return self.item(tx, name, raw)
+        if isinstance(raw, staticmethod):
+            return tx.constant(raw.__func__)
+        if isinstance(raw, classmethod):
+            return BoundMethodValue(tx.constant(raw.__func__), self)
+        if isinstance(raw, types.ClassMethodDescriptorType):
+            return tx.constant(getattr(self.cls, name))
+        if isinstance(raw, (property, *C_METHODS, types.MemberDescriptorType, types.GetSetDescriptorType)):
+            return tx.constant(raw)
+        getter = class_lookup(type(raw), "__get__")
+        if isinstance(getter, types.FunctionType):
+            return tx.call(tx.constant(getter), [self.item(tx, name, raw), tx.constant(None), self])
+        if getter is not ABSENT and not isinstance(raw, (types.BuiltinFunctionType, type)):
+            return tx.constant(getattr(self.cls, name))
+        return self.item(tx, name, raw)
+
+    def _from_metaclass(self, tx: Tracer, name: str, meta: Any) -> Value:
+        if isinstance(meta, types.FunctionType):
+            return BoundMethodValue(tx.constant(meta), self)
+        if isinstance(meta, property):
+            if isinstance(meta.fget, types.FunctionType) and type(self.cls).__module__ != "enum":
+                return tx.call(tx.constant(meta.fget), [self])
+            return tx.constant(getattr(self.cls, name))
+        if name in _TYPE_FACTS:
+            return tx.constant(getattr(self.cls, name))
+        if isinstance(meta, C_METHODS):
+            return BoundMethodValue(tx.constant(meta), self)
+        raise GraphBreak("unsupported-attribute", f"{self.cls.__name__}.{name}")
+
+    def setattr(self, tx: Tracer, name: str, value: Value) -> None:
+        raise GraphBreak("unsupported-mutation", f"setting attribute {name!r} of the {self.describe()}")
+
+    # -- class operations -----------------------------------------------------------------------------------
+    def binary(self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False) -> Value | None:
+        if op == "|" and other.is_constant():
+            pair = (other.as_constant(), self.cls) if reflected else (self.cls, other.as_constant())
+            return tx.constant(pair[0] | pair[1])
+        return None
+
+    def getitem(self, tx: Tracer, key: Value) -> Value:
+        meta = class_lookup(type(self.cls), "__getitem__")
+        if meta is ABSENT and not key.is_constant():
+            raise GraphBreak("unsupported-object", f"{self.cls.__name__}[...]")
+        try:
+            return tx.constant(self.cls[key.as_constant()])  # type: ignore[index]
+        except (TypeError, KeyError) as error:
+            tx.raise_real(error)
+
+    def iterate(self, tx: Tracer) -> Value:
+        if class_lookup(type(self.cls), "__iter__") is ABSENT:
+            tx.raise_(TypeError, f"'{type(self.cls).__name__}' object is not iterable")
+        return tx.constant(tuple(self.cls)).iterate(tx)  # type: ignore[arg-type]
+
+    def length(self, tx: Tracer) -> Value:
+        if class_lookup(type(self.cls), "__len__") is ABSENT:
+            tx.raise_(TypeError, f"object of type '{type(self.cls).__name__}' has no len()")
+        return tx.constant(len(self.cls))  # type: ignore[arg-type]
+
+    def contains(self, tx: Tracer, item: Value) -> Value:
+        if class_lookup(type(self.cls), "__contains__") is ABSENT or not item.is_constant():
+            return super().contains(tx, item)
+        return tx.constant(item.as_constant() in self.cls)  # type: ignore[operator]
+
+    # -- calls ----------------------------------------------------------------------------------------------
+    def call(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        rule = call_rule(self.cls)
+        if rule is not None:
+            return rule(tx, args, kwargs)  # type: ignore[no-any-return]
+        meta_call = class_lookup(type(self.cls), "__call__")
+        if isinstance(meta_call, types.FunctionType):
+            return self._custom_metaclass_call(tx, meta_call, args, kwargs)
+        return self.instantiate(tx, args, kwargs)
+
+    def _custom_metaclass_call(self, tx: Tracer, meta_call: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if type(self.cls).__module__ == "enum":
+            try:
+                real = [arg.as_constant() for arg in args]
+                return tx.constant(self.cls(*real))
+            except (ValueError, TypeError, KeyError) as error:
+                tx.raise_real(error)
+        return tx.call(tx.constant(meta_call), [self, *args], kwargs)
+
+    def instantiate(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        """type.__call__"""
+        new = class_lookup(self.cls, "__new__")
+        if isinstance(new, staticmethod):
+            obj = tx.call(tx.constant(new.__func__), [self, *args], kwargs)
+            if not issubclass(obj.python_type(), self.cls):
+                return obj
+        else:
+            obj = self.new_instance(tx, args)
+        self._initialise(tx, obj, args, kwargs)
+        return obj
+
+    def _initialise(self, tx: Tracer, obj: Value, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
+        init = class_lookup(self.cls, "__init__")
+        if isinstance(init, types.FunctionType):
+            function = tx.constant(init) if self.source is None else tx.wrap(init, ClassAttr(self.source, "__init__"))
+            tx.call(function, [obj, *args], kwargs)
+        elif init is object.__init__:
+            if (args or kwargs) and class_lookup(self.cls, "__new__") is object.__new__:
+                tx.raise_(TypeError, f"{self.cls.__name__}() takes no arguments")
+        else:
+            tx.call(tx.constant(init), [obj, *args], kwargs)
+
+    def new_instance(self, tx: Tracer, args: Sequence[Value] = ()) -> InstanceValue:
+        """`base.__new__(cls)` for the C class below it."""
+        if issubclass(self.cls, BaseException):
+            return ExceptionValue(self.cls, args, class_source=self.source)
+        abstract = getattr(self.cls, "__abstractmethods__", None)
+        if abstract:
+            raise GraphBreak("eager-error", f"instantiating the abstract class {self.cls.__qualname__}")
+        if not is_plain(self.cls) or self.cls.__flags__ & 1 << 8 and self.cls.__module__ == "builtins":
+            raise GraphBreak("unsupported-object", f"instantiating {self.cls.__module__}.{self.cls.__qualname__}")
+        return InstanceValue(self.cls, storage=empty_storage(self.cls), class_source=self.source)
+
+
+_TYPE_FACTS = frozenset({
+    "__name__", "__qualname__", "__module__", "__mro__", "__bases__", "__base__", "__flags__", "__basicsize__", "__class__",
+    "__doc__", "__dict__", "__dictoffset__", "__abstractmethods__", "__annotations__", "__members__",
+})  # fmt: skip
+
+
+@wrap_if(lambda obj: isinstance(obj, type), priority=30)
+def wrap_class(tx: Tracer, obj: type, source: Source) -> Value:
+    return ClassValue(obj, source)

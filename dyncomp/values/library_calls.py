@@ -1,0 +1,366 @@
+"""What calls of standard-library callables written in C do: functools, itertools, operator, weak references."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import logging
+import operator
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+
+from dyncomp.errors import GraphBreak
+from dyncomp.guards.source import SlotAttr, Source
+from dyncomp.values.base import ABSENT, Builder, Tracer, Value
+from dyncomp.values.constant import ConstantValue, fold_call
+from dyncomp.values.function import BoundMethodValue
+from dyncomp.values.iterators import CallIterator, accumulate_rows, bounded, chain_rows, cycle_rows, drain, islice_rows
+from dyncomp.values.mapping import DictValue
+from dyncomp.values.operators import BINARY, COMPARE, INPLACE, UNARY, binary, compare, is_same
+from dyncomp.values.registry import call_if, on_call, wrap_type
+
+Args = Sequence[Value]
+Kwargs = dict[str, Value]
+
+
+# -- functools ----------------------------------------------------------------------------------------------------
+class PartialValue(Value):
+    """functools.partial"""
+
+    def __init__(self, function: Value, args: list[Value], kwargs: dict[str, Value], source: Source | None = None):
+        super().__init__(source)
+        self.function, self.args, self.kwargs = function, args, kwargs
+
+    def python_type(self) -> type:
+        return functools.partial
+
+    def describe(self) -> str:
+        return f"partial {self.function.describe()}"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def call(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return tx.call(self.function, [*self.args, *args], {**self.kwargs, **kwargs})
+
+    def getattr(self, tx: Tracer, name: str) -> Value:
+        if name == "func":
+            return self.function
+        if name == "args":
+            return tx.tuple(list(self.args))
+        if name == "keywords":
+            return DictValue({key: (tx.constant(key), value) for key, value in self.kwargs.items()})
+        if name in ("__name__", "__qualname__"):
+            tx.raise_(AttributeError, f"'functools.partial' object has no attribute {name!r}")
+        return super().getattr(tx, name)
+
+    def reconstruct(self, builder: Builder) -> None:
+        builder.load_const(functools.partial)
+        for value in (self.function, *self.args, *self.kwargs.values()):
+            builder.load(value)
+        builder.call(1 + len(self.args) + len(self.kwargs), tuple(self.kwargs))
+
+
+@on_call(functools.partial)
+def _partial(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    function = args[0]
+    if isinstance(function, PartialValue):
+        return PartialValue(function.function, [*function.args, *args[1:]], {**function.kwargs, **kwargs})
+    return PartialValue(function, list(args[1:]), dict(kwargs))
+
+
+@wrap_type(functools.partial)
+def wrap_partial(tx: Tracer, obj: Any, source: Source) -> Value:
+    function = tx.wrap(obj.func, SlotAttr(source, "func"))
+    args = tx.wrap(obj.args, SlotAttr(source, "args")).unpack(tx)
+    keywords = tx.wrap(obj.keywords, SlotAttr(source, "keywords"))
+    assert isinstance(keywords, DictValue)
+    kwargs = {key.as_constant(): value for key, value in keywords.entries(tx)}
+    return PartialValue(function, args, kwargs, source)
+
+
+@call_if(lambda fn: isinstance(fn, functools._lru_cache_wrapper) and fn.__name__.endswith("_once"), priority=55)
+def call_once(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
+    """`logger.warning_once(text)`: the cache makes all calls but the first do nothing, so the first is made here."""
+    real = [arg.as_constant() if arg.is_constant() else arg.real() for arg in args]
+    if kwargs or not isinstance(real[0], logging.Logger) or any(obj is ABSENT for obj in real):
+        raise GraphBreak("side-effect", f"call of {fn.__qualname__}")
+    fn(*real)
+    return tx.constant(None)
+
+
+@call_if(lambda fn: isinstance(fn, functools._lru_cache_wrapper), priority=60)
+def call_cached(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
+    """Constants in, constant out: the cached answer, which is what every later call would get, whatever else changed.
+
+    Anything else: the function behind the cache is traced; its cache is neither read nor filled.
+    """
+    if all(isinstance(arg, ConstantValue) for arg in (*args, *kwargs.values())):
+        answer = fold_call(tx, fn, args, kwargs)
+        if isinstance(answer, ConstantValue):
+            return answer
+    return tx.call(tx.constant(fn.__wrapped__), args, kwargs)
+
+
+@on_call(functools.reduce)
+def _reduce(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    items = args[1].unpack(tx)
+    if len(args) > 2:
+        items = [args[2], *items]
+    if not items:
+        tx.raise_(TypeError, "reduce() of empty iterable with no initial value")
+    total = items[0]
+    for item in items[1:]:
+        total = tx.call(args[0], [total, item])
+    return total
+
+
+# -- operator -----------------------------------------------------------------------------------------------------
+def _binary_call(op: str, inplace: bool) -> Callable[[Tracer, Args, Kwargs], Value]:
+    return lambda tx, args, kwargs: binary(tx, op, args[0], args[1], inplace=inplace)
+
+
+def _compare_call(op: str) -> Callable[[Tracer, Args, Kwargs], Value]:
+    return lambda tx, args, kwargs: compare(tx, op, args[0], args[1])
+
+
+def _unary_call(op: str) -> Callable[[Tracer, Args, Kwargs], Value]:
+    return lambda tx, args, kwargs: args[0].unary(tx, op)
+
+
+for _op, _function in BINARY.items():
+    on_call(_function)(_binary_call(_op, False))
+for _op, _function in INPLACE.items():
+    on_call(_function)(_binary_call(_op, True))
+for _op, _function in COMPARE.items():
+    on_call(_function)(_compare_call(_op))
+for _op, _function in UNARY.items():
+    on_call(_function)(_unary_call(_op))
+
+
+@on_call(operator.not_)
+def _not(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return tx.constant(not args[0].truth(tx))
+
+
+@on_call(operator.truth)
+def _truth(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return tx.constant(args[0].truth(tx))
+
+
+@on_call(operator.is_)
+def _is(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return tx.constant(is_same(tx, args[0], args[1]))
+
+
+@on_call(operator.is_not)
+def _is_not(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return tx.constant(not is_same(tx, args[0], args[1]))
+
+
+@on_call(operator.getitem)
+def _getitem(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return args[0].getitem(tx, args[1])
+
+
+@on_call(operator.setitem)
+def _setitem(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    args[0].setitem(tx, args[1], args[2])
+    return tx.constant(None)
+
+
+@on_call(operator.contains)
+def _contains(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return tx.constant(args[0].contains(tx, args[1]).truth(tx))
+
+
+@on_call(operator.index)
+def _index(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if args[0].is_constant():
+        return fold_call(tx, operator.index, args, kwargs)
+    return args[0].call_method(tx, "__index__", [], {})
+
+
+@call_if(lambda fn: isinstance(fn, operator.itemgetter), priority=60)
+def call_itemgetter(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
+    found = [args[0].getitem(tx, tx.constant(key)) for key in fn.__reduce__()[1]]
+    return found[0] if len(found) == 1 else tx.tuple(found)
+
+
+@call_if(lambda fn: isinstance(fn, operator.attrgetter), priority=60)
+def call_attrgetter(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
+    found: list[Value] = []
+    for path in fn.__reduce__()[1]:
+        value = args[0]
+        for name in path.split("."):
+            value = value.getattr(tx, name)
+        found.append(value)
+    return found[0] if len(found) == 1 else tx.tuple(found)
+
+
+@call_if(lambda fn: isinstance(fn, operator.methodcaller), priority=60)
+def call_methodcaller(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
+    parts = fn.__reduce__()
+    caller, (name, *values) = parts[0], parts[1]
+    keywords = getattr(caller, "keywords", {})
+    return args[0].call_method(
+        tx, name, [tx.constant(v) for v in values], {key: tx.constant(v) for key, v in keywords.items()}
+    )
+
+
+class GetterValue(Value):
+    """An itemgetter or attrgetter made while tracing."""
+
+    def __init__(self, cls: type, args: list[Value]):
+        super().__init__()
+        self.cls, self.args = cls, args
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def call(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if self.cls is operator.attrgetter:
+            fn = operator.attrgetter(*[arg.as_constant() for arg in self.args])
+            return call_attrgetter(tx, fn, args, kwargs)
+        found = [args[0].getitem(tx, key) for key in self.args]
+        return found[0] if len(found) == 1 else tx.tuple(found)
+
+    def reconstruct(self, builder: Builder) -> None:
+        builder.load_const(self.cls)
+        for arg in self.args:
+            builder.load(arg)
+        builder.call(len(self.args))
+
+
+@on_call(operator.itemgetter)
+def _itemgetter(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return GetterValue(operator.itemgetter, list(args))
+
+
+@on_call(operator.attrgetter)
+def _attrgetter(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return GetterValue(operator.attrgetter, list(args))
+
+
+# -- itertools ----------------------------------------------------------------------------------------------------
+def _iterator(cls: Any) -> Callable[[Callable[..., Iterator[Value]]], Any]:
+    """Registers a function `rows(tx, args, kwargs)` as what iterating over `cls(*args, **kwargs)` gives."""
+
+    def register(rows: Callable[[Tracer, Args, Kwargs], Iterator[Value]]) -> Any:
+        @on_call(cls)
+        def call(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+            return CallIterator(cls, args, kwargs, lambda: rows(tx, args, kwargs))
+
+        return rows
+
+    return register
+
+
+@_iterator(itertools.chain)
+def _chain(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
+    return chain_rows(tx, iter(args))
+
+
+@on_call(itertools.chain.from_iterable)
+def _chain_from(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    parts = args[0].iterate(tx)
+    return CallIterator(itertools.chain.from_iterable, args, kwargs, lambda: chain_rows(tx, drain(tx, parts)))
+
+
+@_iterator(itertools.islice)
+def _islice(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
+    bounds = [arg.as_constant() for arg in args[1:]]
+    return islice_rows(tx, args[0].iterate(tx), slice(*bounds))
+
+
+@_iterator(itertools.count)
+def _count(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
+    start = args[0] if args else kwargs.get("start", tx.constant(0))
+    step = args[1] if len(args) > 1 else kwargs.get("step", tx.constant(1))
+    while True:
+        yield start
+        start = binary(tx, "+", start, step)
+
+
+@_iterator(itertools.repeat)
+def _repeat(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
+    times = args[1] if len(args) > 1 else kwargs.get("times")
+    return itertools.repeat(args[0]) if times is None else itertools.repeat(args[0], times.as_constant())
+
+
+@_iterator(itertools.cycle)
+def _cycle(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
+    return cycle_rows(tx, args[0].iterate(tx))
+
+
+@_iterator(itertools.product)
+def _product(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
+    pools = [arg.unpack(tx) for arg in args] * (kwargs["repeat"].as_constant() if "repeat" in kwargs else 1)
+    rows = 1
+    for pool in pools:
+        rows *= len(pool)
+    bounded(rows, 100_000, "a product")
+    return (tx.tuple(list(row)) for row in itertools.product(*pools))
+
+
+def _choose(function: Callable[..., Iterator[tuple[Value, ...]]]) -> Callable[[Tracer, Args, Kwargs], Iterator[Value]]:
+    def rows(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
+        size = args[1:] or [v for name, v in kwargs.items() if name == "r"]
+        counts = [value.as_constant() for value in size]
+        return (tx.tuple(list(row)) for row in function(args[0].unpack(tx), *counts))
+
+    return rows
+
+
+_iterator(itertools.combinations)(_choose(itertools.combinations))
+_iterator(itertools.permutations)(_choose(itertools.permutations))
+_iterator(itertools.pairwise)(_choose(itertools.pairwise))
+
+
+@_iterator(itertools.accumulate)
+def _accumulate(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
+    function = args[1] if len(args) > 1 else kwargs.get("func")
+    initial = kwargs.get("initial")
+
+    def combine(total: Value, item: Value) -> Value:
+        return binary(tx, "+", total, item) if function is None else tx.call(function, [total, item])
+
+    return accumulate_rows(tx, args[0].iterate(tx), combine, initial)
+
+
+@_iterator(itertools.starmap)
+def _starmap(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
+    return (tx.call(args[0], row.unpack(tx)) for row in drain(tx, args[1].iterate(tx)))
+
+
+@_iterator(itertools.takewhile)
+def _takewhile(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
+    return itertools.takewhile(lambda item: tx.call(args[0], [item]).truth(tx), drain(tx, args[1].iterate(tx)))
+
+
+@_iterator(itertools.dropwhile)
+def _dropwhile(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
+    return itertools.dropwhile(lambda item: tx.call(args[0], [item]).truth(tx), drain(tx, args[1].iterate(tx)))
+
+
+@_iterator(itertools.zip_longest)
+def _zip_longest(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
+    fill = kwargs.get("fillvalue", tx.constant(None))
+    rows = itertools.zip_longest(*[drain(tx, arg.iterate(tx)) for arg in args], fillvalue=fill)
+    return (tx.tuple(list(row)) for row in rows)
+
+
+
+
+# -- inspect ------------------------------------------------------------------------------------------------------
+@on_call(inspect.signature)
+def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Of a bound method: of its function, bound to anything."""
+    target = args[0]
+    if isinstance(target, BoundMethodValue) and target.function.is_constant():
+        bound = types.MethodType(target.function.as_constant(), object())
+        return fold_call(tx, lambda: inspect.signature(bound), [], {})
+    return fold_call(tx, inspect.signature, args, kwargs)

@@ -1,0 +1,100 @@
+"""Binary operators, comparisons and identity between two values, in Python's order of asking the operands."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from dyncomp.errors import GraphBreak
+from dyncomp.values.base import Tracer, Value
+
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
+    "%": operator.mod, "**": operator.pow, "@": operator.matmul, "&": operator.and_, "|": operator.or_,
+    "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift,
+}  # fmt: skip
+INPLACE: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": operator.itruediv, "//": operator.ifloordiv,
+    "%": operator.imod, "**": operator.ipow, "@": operator.imatmul, "&": operator.iand, "|": operator.ior,
+    "^": operator.ixor, "<<": operator.ilshift, ">>": operator.irshift,
+}  # fmt: skip
+COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+UNARY: dict[str, Callable[[Any], Any]] = {"+": operator.pos, "-": operator.neg, "~": operator.invert}
+MIRROR = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+BINARY_SLOTS = {
+    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul",
+    "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
+}  # fmt: skip
+COMPARE_SLOTS = {"==": "__eq__", "!=": "__ne__", "<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__"}
+UNARY_SLOTS = {"+": "__pos__", "-": "__neg__", "~": "__invert__"}
+
+
+def binary(tx: Tracer, op: str, left: Value, right: Value, inplace: bool = False) -> Value:
+    """`left op right` or `left op= right`."""
+    first, second = (left, False), (right, True)
+    if not inplace and _right_goes_first(left, right):
+        first, second = second, first
+    for value, reflected in (first, second):
+        other = left if reflected else right
+        result = value.binary(tx, op, other, reflected=reflected, inplace=inplace and not reflected)
+        if result is not None:
+            return result
+    sign = op + "=" if inplace else ("** or pow()" if op == "**" else op)
+    left_name, right_name = left.python_type().__name__, right.python_type().__name__
+    tx.raise_(TypeError, f"unsupported operand type(s) for {sign}: '{left_name}' and '{right_name}'")
+
+
+def compare(tx: Tracer, op: str, left: Value, right: Value) -> Value:
+    """`left op right` as a value (tensors compare elementwise)."""
+    first, second = (left, False), (right, True)
+    if _right_goes_first(left, right):
+        first, second = second, first
+    for value, reflected in (first, second):
+        other = left if reflected else right
+        result = value.compare(tx, MIRROR[op] if reflected else op, other, reflected=reflected)
+        if result is not None:
+            return result
+    if op in ("==", "!="):
+        return tx.constant(is_same(tx, left, right) is (op == "=="))
+    left_name, right_name = left.python_type().__name__, right.python_type().__name__
+    tx.raise_(TypeError, f"'{op}' not supported between instances of '{left_name}' and '{right_name}'")
+
+
+def equal(tx: Tracer, left: Value, right: Value) -> bool:
+    """`left is right or left == right`, as containers compare their items."""
+    return left is right or compare(tx, "==", left, right).truth(tx)
+
+
+def is_same(tx: Tracer, left: Value, right: Value) -> bool:
+    """`left is right`; guards the relation where two outside objects could be one in a later call."""
+    if left is right:
+        return True
+    if left.python_type() is not right.python_type():
+        return False
+    if left.is_constant() and right.is_constant():
+        return _same_constant(left.as_constant(), right.as_constant())
+    if left.source is not None and right.source is not None:
+        tx.guard(left.source, "not_same_as", right.source)
+    return False
+
+
+def _same_constant(left: Any, right: Any) -> bool:
+    if isinstance(left, (tuple, list, dict, set, frozenset)):
+        return False
+    if isinstance(left, (int, float, complex, str, bytes)) and not isinstance(left, bool):
+        if left == right and left is not right:
+            raise GraphBreak("unsupported-object", f"'is' between two equal {type(left).__name__} objects")
+        return left is right
+    return left is right or type(left).__module__ == "torch" and left == right
+
+
+def _right_goes_first(left: Value, right: Value) -> bool:
+    """Python asks a right operand of a proper subclass first."""
+    if left.is_constant() and right.is_constant():
+        return False
+    left_type, right_type = left.python_type(), right.python_type()
+    return left_type is not right_type and issubclass(right_type, left_type)

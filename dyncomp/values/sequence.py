@@ -1,0 +1,433 @@
+"""Lists, tuples, torch.Size and deques.
+
+An outside sequence is read on demand: its length is guarded when anything but appending happens to it, and its
+items are wrapped with sources of their own. Appending to an outside list that was never read needs no guard.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+
+from dyncomp.errors import GraphBreak
+from dyncomp.guards.source import Call, ListItem, Source, TupleItem
+from dyncomp.values.base import Builder, NotConstant, Tracer, Value
+from dyncomp.values.builtin_kind import BuiltinKind, builtin_method
+from dyncomp.values.iterators import SequenceIterator
+from dyncomp.values.operators import compare, equal
+from dyncomp.values.registry import wrap_type
+
+
+class SequenceValue(BuiltinKind):
+    """`outside`: the real object behind `source`, read when `items` is first needed."""
+
+    def __init__(self, items: list[Value] | None, cls: type, source: Source | None = None, tx: Tracer | None = None,
+                 outside: Any = None):  # fmt: skip
+        super().__init__(source)
+        self.cls = cls
+        self._tx = tx
+        self._outside = outside
+        self._items = items
+        self.appended: list[Value] = []  # to an outside list that is not read yet
+
+    @property
+    def items(self) -> list[Value]:
+        if self._items is None:
+            self._read()
+        return self._items  # type: ignore[return-value]
+
+    @property
+    def is_read(self) -> bool:
+        return self._items is not None
+
+    def _item_source(self, index: int) -> Source:
+        assert self.source is not None
+        return ListItem(self.source, index) if issubclass(self.cls, list) else TupleItem(self.source, index)
+
+    def _read(self) -> None:
+        tx, source = self._tx, self.source
+        assert tx is not None and source is not None
+        stored = list.__iter__(self._outside) if isinstance(self._outside, list) else tuple.__iter__(self._outside)
+        values = list(stored)
+        tx.guard(source, "len", len(values))
+        self._items = [tx.wrap(obj, self._item_source(i)) for i, obj in enumerate(values)]
+        self._items.extend(self.appended)
+
+    def describe(self) -> str:
+        return str(self.source) if self.source else f"a {self.cls.__name__}"
+
+    def is_constant(self) -> bool:
+        return all(item.is_constant() for item in self.items)
+
+    def as_constant(self) -> Any:
+        items = [item.as_constant() for item in self.items]
+        return items if self.cls is list else self.cls(items)
+
+    def fx_arg(self, tx: Tracer) -> Any:
+        items = [item.fx_arg(tx) for item in self.items]
+        return items if issubclass(self.cls, list) else tuple(items)
+
+    # -- reading --------------------------------------------------------------------------------------------
+    def length(self, tx: Tracer) -> Value:
+        return tx.constant(len(self.items))
+
+    def iterate(self, tx: Tracer) -> Value:
+        return SequenceIterator(self)
+
+    def unpack(self, tx: Tracer) -> list[Value]:
+        return list(self.items)
+
+    def _made(self, items: list[Value]) -> SequenceValue:
+        return type(self)(items, self.cls)
+
+    def getitem(self, tx: Tracer, key: Value) -> Value:
+        index = as_index(tx, key, self.cls)
+        if isinstance(index, slice):
+            return self._made(self.items[index])
+        try:
+            return self.items[index]
+        except IndexError:
+            tx.raise_(IndexError, f"{self.cls.__name__} index out of range")
+
+    def contains(self, tx: Tracer, item: Value) -> Value:
+        return tx.constant(any(equal(tx, item, own) for own in self.items))
+
+    def binary(self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False) -> Value | None:
+        if op == "*" and other.is_constant() and isinstance(other.as_constant(), int):
+            return self._made(self.items * other.as_constant())
+        if op == "+" and not reflected:
+            sibling = sequence_of(other)
+            if sibling is not None and _addable(self.cls, sibling.cls):
+                return self._made([*self.items, *sibling.items])
+        return None
+
+    def compare(self, tx: Tracer, op: str, other: Value, reflected: bool = False) -> Value | None:
+        sibling = sequence_of(other)
+        if sibling is None or _kind(self.cls) is not _kind(sibling.cls):
+            return None
+        mine, theirs = self.items, sibling.items
+        if op in ("==", "!="):
+            same = len(mine) == len(theirs) and all(equal(tx, a, b) for a, b in zip(mine, theirs, strict=True))
+            return tx.constant(same is (op == "=="))
+        for a, b in zip(mine, theirs, strict=False):
+            if not equal(tx, a, b):
+                return compare(tx, op, a, b)
+        return compare(tx, op, tx.constant(len(mine)), tx.constant(len(theirs)))
+
+    @builtin_method("index")
+    def _index(self, tx: Tracer, item: Value, start: Value | None = None, stop: Value | None = None) -> Value:
+        lo = start.as_constant() if start is not None else 0
+        hi = stop.as_constant() if stop is not None else len(self.items)
+        for i in range(*slice(lo, hi).indices(len(self.items))):
+            if equal(tx, item, self.items[i]):
+                return tx.constant(i)
+        if not item.is_constant():
+            raise GraphBreak("eager-error", f"{self.cls.__name__}.index: not found")
+        tx.raise_(ValueError, f"{item.as_constant()!r} is not in list" if _kind(self.cls) is list
+                  else f"{self.cls.__name__}.index(x): x not in {self.cls.__name__}")  # fmt: skip
+
+    @builtin_method("count")
+    def _count(self, tx: Tracer, item: Value) -> Value:
+        return tx.constant(sum(equal(tx, item, own) for own in self.items))
+
+    @builtin_method("__reversed__")
+    def _reversed(self, tx: Tracer) -> Value:
+        return SequenceIterator(self, backwards=True)
+
+    @builtin_method("__add__")
+    def _add(self, tx: Tracer, other: Value) -> Value:
+        result = self.binary(tx, "+", other)
+        return tx.constant(NotImplemented) if result is None else result
+
+
+class TupleValue(SequenceValue):
+    """tuple and torch.Size."""
+
+    def key(self, tx: Tracer) -> Hashable:
+        return tuple(item.key(tx) for item in self.items)
+
+    def getitem(self, tx: Tracer, key: Value) -> Value:
+        if self._items is None and key.is_constant() and isinstance(key.as_constant(), slice):
+            return self._made(self.items[key.as_constant()])
+        return super().getitem(tx, key)
+
+    @builtin_method("__hash__")
+    def _hash(self, tx: Tracer) -> Value:
+        return tx.constant(hash(self.as_constant()))
+
+    @builtin_method("numel")
+    def _numel(self, tx: Tracer) -> Value:
+        if self.cls is not torch.Size:
+            tx.raise_(AttributeError, f"'{self.cls.__name__}' object has no attribute 'numel'")
+        return tx.constant(self.as_constant().numel())
+
+    def getattr(self, tx: Tracer, name: str) -> Value:
+        if name == "numel" and self.cls is not torch.Size:
+            tx.raise_(AttributeError, f"'{self.cls.__name__}' object has no attribute 'numel'")
+        return super().getattr(tx, name)
+
+    def reconstruct(self, builder: Builder) -> None:
+        if self.cls is not tuple:
+            builder.load_const(self.cls)
+        for item in self.items:
+            builder.load(item)
+        builder.build_tuple(len(self.items))
+        if self.cls is not tuple:
+            builder.call(1)
+
+
+class ListValue(SequenceValue):
+    """list and, with another `cls`, collections.deque."""
+
+    def __init__(self, items: list[Value] | None, cls: type = list, source: Source | None = None,
+                 tx: Tracer | None = None, outside: Any = None, maxlen: int | None = None):  # fmt: skip
+        super().__init__(items, cls, source, tx, outside)
+        self.maxlen = maxlen
+        self.only_appended = True  # effects: `extend` with the new items is enough
+        self.read_length: int | None = None
+
+    def _read(self) -> None:
+        super()._read()
+        self.read_length = len(self._items or ()) - len(self.appended)
+
+    def _item_source(self, index: int) -> Source:
+        assert self.source is not None
+        if self.cls is collections.deque:
+            return ListItem(Call(self.source, list), index)
+        return super()._item_source(index)
+
+    def _made(self, items: list[Value]) -> ListValue:
+        return ListValue(items, self.cls, maxlen=self.maxlen)
+
+    def touch(self, tx: Tracer, appending: bool = False) -> None:
+        """Announces a change of the contents."""
+        if self.source is not None:
+            if not appending:
+                _ = self.items
+                self.only_appended = False
+            tx.effects.touch(self)
+
+    def _trim(self, left: bool = False) -> None:
+        if self.maxlen is not None and len(self.items) > self.maxlen:
+            self.only_appended = False
+            extra = len(self.items) - self.maxlen
+            self.items[:] = self.items[:-extra] if left else self.items[extra:]
+
+    def replace(self, tx: Tracer, items: list[Value]) -> None:
+        self.touch(tx)
+        self.items[:] = items
+
+    def setitem(self, tx: Tracer, key: Value, value: Value) -> None:
+        index = as_index(tx, key, self.cls)
+        self.touch(tx)
+        if isinstance(index, slice):
+            new = value.unpack(tx)
+            count = len(range(*index.indices(len(self.items))))
+            if index.step not in (None, 1) and count != len(new):
+                tx.raise_(ValueError, f"attempt to assign sequence of size {len(new)} to extended slice of size {count}")
+            self.items[index] = new
+            return
+        if not -len(self.items) <= index < len(self.items):
+            tx.raise_(IndexError, f"{self.cls.__name__} assignment index out of range")
+        self.items[index] = value
+
+    def delitem(self, tx: Tracer, key: Value) -> None:
+        index = as_index(tx, key, self.cls)
+        self.touch(tx)
+        if not isinstance(index, slice) and not -len(self.items) <= index < len(self.items):
+            tx.raise_(IndexError, f"{self.cls.__name__} assignment index out of range")
+        del self.items[index]
+
+    def binary(self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False) -> Value | None:
+        if inplace and op == "+":
+            self._extend(tx, other)
+            return self
+        if inplace and op == "*" and other.is_constant():
+            self.replace(tx, self.items * other.as_constant())
+            return self
+        return super().binary(tx, op, other, reflected, inplace)
+
+    @builtin_method("append")
+    def _append(self, tx: Tracer, item: Value) -> Value:
+        self.touch(tx, appending=True)
+        if self.is_read:
+            self.items.append(item)
+            self._trim()
+        else:
+            self.appended.append(item)
+        return tx.constant(None)
+
+    @builtin_method("extend", "__iadd__")
+    def _extend(self, tx: Tracer, other: Value) -> Value:
+        for item in other.unpack(tx):
+            self._append(tx, item)
+        return tx.constant(None)
+
+    @builtin_method("insert")
+    def _insert(self, tx: Tracer, index: Value, item: Value) -> Value:
+        self.touch(tx)
+        self.items.insert(index.as_constant(), item)
+        return tx.constant(None)
+
+    @builtin_method("pop")
+    def _pop(self, tx: Tracer, index: Value | None = None) -> Value:
+        where = -1 if index is None else as_index(tx, index, self.cls)
+        if not self.items:
+            tx.raise_(IndexError, "pop from an empty deque" if self.cls is collections.deque else "pop from empty list")
+        self.touch(tx)
+        try:
+            return self.items.pop(where)  # type: ignore[arg-type]
+        except IndexError:
+            tx.raise_(IndexError, "pop index out of range")
+
+    @builtin_method("remove")
+    def _remove(self, tx: Tracer, item: Value) -> Value:
+        for i, own in enumerate(self.items):
+            if equal(tx, item, own):
+                self.touch(tx)
+                del self.items[i]
+                return tx.constant(None)
+        tx.raise_(ValueError, "list.remove(x): x not in list")
+
+    @builtin_method("clear")
+    def _clear(self, tx: Tracer) -> Value:
+        self.replace(tx, [])
+        return tx.constant(None)
+
+    @builtin_method("reverse")
+    def _reverse(self, tx: Tracer) -> Value:
+        self.replace(tx, self.items[::-1])
+        return tx.constant(None)
+
+    @builtin_method("copy", "__copy__")
+    def _copy(self, tx: Tracer) -> Value:
+        return self._made(list(self.items))
+
+    @builtin_method("sort")
+    def _sort(self, tx: Tracer, *, key: Value | None = None, reverse: Value | None = None) -> Value:
+        self.replace(tx, sort_values(tx, self.items, key, reverse))
+        return tx.constant(None)
+
+    @builtin_method("popleft")
+    def _popleft(self, tx: Tracer) -> Value:
+        return self._pop(tx, tx.constant(0))
+
+    @builtin_method("appendleft")
+    def _appendleft(self, tx: Tracer, item: Value) -> Value:
+        self.touch(tx)
+        self.items.insert(0, item)
+        self._trim(left=True)
+        return tx.constant(None)
+
+    @builtin_method("extendleft")
+    def _extendleft(self, tx: Tracer, other: Value) -> Value:
+        for item in other.unpack(tx):
+            self._appendleft(tx, item)
+        return tx.constant(None)
+
+    @builtin_method("rotate")
+    def _rotate(self, tx: Tracer, n: Value | None = None) -> Value:
+        turned = collections.deque(self.items)
+        turned.rotate(1 if n is None else n.as_constant())
+        self.replace(tx, list(turned))
+        return tx.constant(None)
+
+    def call_method(self, tx: Tracer, name: str, args: Any, kwargs: dict[str, Value]) -> Value:
+        self._refuse_foreign(tx, name)
+        return super().call_method(tx, name, args, kwargs)
+
+    def getattr(self, tx: Tracer, name: str) -> Value:
+        self._refuse_foreign(tx, name)
+        if name == "maxlen" and self.cls is collections.deque:
+            return tx.constant(self.maxlen)
+        return super().getattr(tx, name)
+
+    def _refuse_foreign(self, tx: Tracer, name: str) -> None:
+        """Lists have no popleft, deques no sort."""
+        if not hasattr(self.cls, name):
+            tx.raise_(AttributeError, f"'{self.cls.__name__}' object has no attribute '{name}'")
+
+    def as_constant(self) -> Any:
+        if self.cls is collections.deque:
+            return collections.deque([item.as_constant() for item in self.items], self.maxlen)
+        return super().as_constant()
+
+    def reconstruct(self, builder: Builder) -> None:
+        if self.cls is list:
+            builder.build_list(0)
+            builder.remember(self)
+            for item in self.items:
+                builder.load(item)
+                builder.list_append()
+            return
+        builder.load_const(functools.partial(self.cls, maxlen=self.maxlen) if self.maxlen is not None else self.cls)
+        for item in self.items:
+            builder.load(item)
+        builder.build_list(len(self.items))
+        builder.call(1)
+
+
+def sequence_of(value: Value) -> SequenceValue | None:
+    """The sequence behind a value: itself, or the contents of an instance of a list or tuple subclass."""
+    if isinstance(value, SequenceValue):
+        return value
+    storage = getattr(value, "storage", None)
+    return storage if isinstance(storage, SequenceValue) else None
+
+
+def sort_values(tx: Tracer, items: list[Value], key: Value | None, reverse: Value | None) -> list[Value]:
+    """Python's stable sort, comparing values with `<`."""
+    use_key = key is not None and not (key.is_constant() and key.as_constant() is None)
+    keys = [tx.call(key, [item]) for item in items] if use_key and key is not None else items
+    backwards = reverse is not None and reverse.truth(tx)
+
+    def order(left: tuple[int, Value], right: tuple[int, Value]) -> int:
+        if compare(tx, "<", left[1], right[1]).truth(tx):
+            return -1
+        return 1 if compare(tx, "<", right[1], left[1]).truth(tx) else 0
+
+    ranked = sorted(enumerate(keys), key=functools.cmp_to_key(order), reverse=backwards)
+    return [items[i] for i, _ in ranked]
+
+
+def as_index(tx: Tracer, key: Value, cls: type) -> int | slice:
+    if not key.is_constant():
+        try:
+            key = key.call_method(tx, "__index__", [], {})
+            index = key.as_constant()
+        except NotConstant:
+            raise GraphBreak("data-dependent-value", f"{cls.__name__} index {key.describe()}") from None
+    else:
+        index = key.as_constant()
+    if not isinstance(index, (int, slice)):
+        tx.raise_(TypeError, f"{cls.__name__} indices must be integers or slices, not {type(index).__name__}")
+    return index
+
+
+def _kind(cls: type) -> type:
+    return next((kind for kind in (list, tuple, collections.deque) if issubclass(cls, kind)), cls)
+
+
+def _addable(left: type, right: type) -> bool:
+    return _kind(left) is _kind(right)
+
+
+@wrap_type(list)
+def wrap_list(tx: Tracer, obj: list[Any], source: Source) -> Value:
+    return ListValue(None, list, source, tx, obj)
+
+
+@wrap_type(tuple, torch.Size)
+def wrap_tuple(tx: Tracer, obj: tuple[Any, ...], source: Source) -> Value:
+    return TupleValue(None, type(obj), source, tx, obj)
+
+
+@wrap_type(collections.deque)
+def wrap_deque(tx: Tracer, obj: collections.deque[Any], source: Source) -> Value:
+    if obj.maxlen is not None:
+        raise GraphBreak("unsupported-object", "a deque with a maxlen made outside the compiled function")
+    return ListValue(None, collections.deque, source, tx, list(obj))

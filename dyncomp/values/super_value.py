@@ -1,0 +1,63 @@
+"""`super()`: attributes looked up behind a class in the receiver's MRO."""
+
+from __future__ import annotations
+
+import types
+
+from dyncomp.errors import GraphBreak
+from dyncomp.values.base import ABSENT, Builder, Tracer, Value
+from dyncomp.values.exception import ExceptionValue
+from dyncomp.values.function import BoundMethodValue
+from dyncomp.values.instance import InstanceValue
+from dyncomp.values.klass import ClassValue
+
+
+class SuperValue(Value):
+    def __init__(self, start: type, receiver: Value):
+        super().__init__()
+        self.start, self.receiver = start, receiver
+
+    def python_type(self) -> type:
+        return super
+
+    def describe(self) -> str:
+        return f"super({self.start.__name__}, {self.receiver.describe()})"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def getattr(self, tx: Tracer, name: str) -> Value:
+        receiver = self.receiver
+        as_class = isinstance(receiver, ClassValue) and self.start in receiver.cls.__mro__
+        cls = receiver.cls if as_class else receiver.python_type()  # type: ignore[attr-defined]
+        raw = next((k.__dict__[name] for k in self._behind(cls) if name in k.__dict__), ABSENT)
+        if raw is ABSENT:
+            tx.raise_(AttributeError, f"'super' object has no attribute {name!r}")
+        if as_class:
+            return self._bind_class(tx, raw)
+        if isinstance(receiver, ClassValue):  # in a method of a metaclass
+            return BoundMethodValue(tx.constant(raw), receiver)
+        if isinstance(receiver, ExceptionValue) and name == "args":
+            return receiver.getattr(tx, name)
+        if isinstance(receiver, InstanceValue):
+            if isinstance(raw, types.FunctionType):
+                return BoundMethodValue(tx.constant(raw), receiver)
+            return receiver.bind(tx, name, raw)
+        raise GraphBreak("unsupported-object", f"super() of {receiver.describe()}")
+
+    def _behind(self, cls: type) -> tuple[type, ...]:
+        mro = cls.__mro__
+        return mro[mro.index(self.start) + 1 :]
+
+    def _bind_class(self, tx: Tracer, raw: object) -> Value:
+        if isinstance(raw, classmethod):
+            return BoundMethodValue(tx.constant(raw.__func__), self.receiver)
+        if isinstance(raw, staticmethod):
+            return tx.constant(raw.__func__)
+        return tx.constant(raw)
+
+    def reconstruct(self, builder: Builder) -> None:
+        builder.load_const(super)
+        builder.load_const(self.start)
+        builder.load(self.receiver)
+        builder.call(2)

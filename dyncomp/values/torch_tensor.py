@@ -1,0 +1,329 @@
+"""Tensors while tracing: a graph node with a fake beside it.
+
+    outside tensor      source + real object; metadata read -> `tensor` guard and a fake; used in the graph
+    -> placeholder result of a node    node + fake
+    in-place method     the same TensorValue, its node renewed, so that aliases stay one Python object
+
+Sizes and other metadata are constants of the trace; values are never known: whatever needs one breaks the
+graph.
+"""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import torch
+
+from dyncomp._frame import _core
+from dyncomp.errors import GraphBreak
+from dyncomp.fake import FakeTensor, UnsupportedTensor
+from dyncomp.guards.source import Const, SlotAttr, Source, Weak, attribute
+from dyncomp.values import registry, torch_names
+from dyncomp.values.base import Builder, Tracer, Value
+from dyncomp.values.operators import BINARY, COMPARE, INPLACE, UNARY
+
+PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter)
+
+_NUMBER = (int, float, complex, bool)
+
+
+class TensorValue(Value):
+    """A tensor. `fake` and `node` of an outside tensor are made when first needed."""
+
+    def __init__(self, *, source: Source | None = None, obj: Any = None, node: Any = None, fake: Any = None):
+        super().__init__(source)
+        self._obj = obj
+        self._node = node
+        self._fake = fake
+        self._class: type = torch.Tensor if obj is None else type(obj)
+
+    # -- what it is
+    def python_type(self) -> type:
+        return self._class
+
+    def describe(self) -> str:
+        return f"tensor {self.source or self._node}"
+
+    def real(self) -> Any:
+        return super().real() if self._obj is None else self._obj
+
+    def key(self, tx: Tracer) -> Hashable:
+        return ("tensor", id(self))  # tensors hash and compare as dict keys by identity
+
+    def isinstance_of(self, tx: Tracer, cls: type) -> bool:
+        if cls in torch_names.LEGACY_TENSOR_TYPES:
+            return self.type_name(tx) == torch_names.LEGACY_TENSOR_TYPES[cls]
+        if cls in torch_names.MARKED_CLASSES:
+            return isinstance(self._obj, cls)
+        return issubclass(self._class, cls)
+
+    # -- the fake and the node
+    def fake(self, tx: Tracer) -> Any:
+        if self._fake is None:
+            assert self.source is not None
+            tx.guard(self.source, "tensor", _core.tensor_spec(self._obj))
+            try:
+                self._fake = tx.fake_mode.from_real(self._obj)
+            except UnsupportedTensor as error:
+                raise GraphBreak("unsupported-object", str(error)) from error
+            _known(tx)[id(self._fake)] = self
+        return self._fake
+
+    def fx_arg(self, tx: Tracer) -> Any:
+        if self._node is None:
+            self._node = tx.placeholder(self._obj, self.source, self.fake(tx))  # type: ignore[arg-type]
+        return self._node
+
+    def is_graph_input(self) -> bool:
+        return self._obj is not None and self._node is not None
+
+    def renew(self, node: Any) -> None:
+        """An operation returned this very tensor: later users hang on that operation."""
+        self._node = node
+
+    def reconstruct(self, builder: Builder) -> None:
+        builder.load_node(self._node)
+
+    def type_name(self, tx: Tracer) -> str:
+        fake = self.fake(tx)
+        return torch_names.type_name(fake.dtype, fake.device)
+
+    # -- attributes
+    def getattr(self, tx: Tracer, name: str) -> Value:
+        if name in torch_names.METADATA_ATTRIBUTES:
+            return tx.constant(getattr(self.fake(tx), name))
+        if name in torch_names.GRAPH_ATTRIBUTES:
+            return tx.graph_call(getattr, [self, tx.constant(name)])
+        if name == "__class__":
+            return tx.constant(self._class)
+        if name in torch_names.GUARDED_ATTRIBUTES and self._obj is not None and self.source is not None:
+            return tx.wrap(getattr(self._obj, name), SlotAttr(self.source, name))
+        if name == "grad" and not self.fake(tx).requires_grad:
+            return tx.constant(None)
+        if name == "grad_fn" and not self.fake(tx).requires_grad:
+            return tx.constant(None)
+        if (own := self._own_attribute(tx, name)) is not None:
+            return own
+        member = getattr(self._class, name, None)
+        if callable(member):
+            return TensorMethodValue(self, name)
+        if member is None and not hasattr(self._class, name):
+            tx.raise_(AttributeError, f"'{self._class.__name__}' object has no attribute '{name}'")
+        raise GraphBreak("unsupported-attribute", f"attribute {name!r} of a tensor")
+
+    def _own_attribute(self, tx: Tracer, name: str) -> Value | None:
+        """What the program stored on the tensor object itself."""
+        if self._obj is None or self.source is None or not hasattr(self._obj, name):
+            return None
+        own = self._obj.__dict__
+        if name not in own:
+            return None
+        return tx.wrap(own[name], attribute(self.source, name))
+
+    def setattr(self, tx: Tracer, name: str, value: Value) -> None:
+        reason = "autograd" if name in ("requires_grad", "grad") else "unsupported-mutation"
+        raise GraphBreak(reason, f"setting attribute {name!r} of a tensor")
+
+    # -- calls
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if name in torch_names.METADATA_METHODS:
+            return self._metadata(tx, name, args, kwargs)
+        if name in torch_names.METHOD_BREAKS:
+            raise GraphBreak(torch_names.METHOD_BREAKS[name], f"Tensor.{name}()")
+        if name.startswith("__") and (handled := self._dunder(tx, name, args)) is not None:
+            return handled
+        if name == "type" and not args and not kwargs:
+            return tx.constant(self.type_name(tx))
+        if self._own_attribute(tx, name) is not None:
+            return tx.call(self.getattr(tx, name), args, kwargs)
+        if not callable(getattr(self._class, name, None)):
+            return tx.call(self.getattr(tx, name), args, kwargs)
+        return tx.graph_call(name, [self, *args], kwargs)
+
+    def _metadata(self, tx: Tracer, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        fake = self.fake(tx)
+        if any(isinstance(arg, TensorValue) for arg in (*args, *kwargs.values())):
+            raise GraphBreak("data-dependent-value", f"Tensor.{name}() of a tensor's value")
+        given = [arg.as_constant() for arg in args]
+        named = {key: arg.as_constant() for key, arg in kwargs.items()}
+        try:
+            return tx.constant(getattr(fake, name)(*given, **named))
+        except (TypeError, IndexError, RuntimeError) as error:
+            tx.raise_real(error)
+
+    def _dunder(self, tx: Tracer, name: str, args: Sequence[Value]) -> Value | None:
+        """Special methods called by name do what their operator does; None: an ordinary method."""
+        operation = torch_names.DUNDER_OPERATORS.get(name)
+        if operation is None:
+            return None
+        kind, symbol = operation
+        if kind == "unary":
+            return self.unary(tx, symbol)
+        if kind == "compare":
+            return self.compare(tx, symbol, args[0]) or tx.constant(NotImplemented)
+        if kind == "item":
+            return self._item_method(tx, symbol, args)
+        found = self.binary(tx, symbol, args[0], reflected=kind == "reflected", inplace=kind == "inplace")
+        return found or tx.constant(NotImplemented)
+
+    def _item_method(self, tx: Tracer, name: str, args: Sequence[Value]) -> Value:
+        if name == "get":
+            return self.getitem(tx, args[0])
+        if name == "set":
+            self.setitem(tx, args[0], args[1])
+            return tx.constant(None)
+        if name == "len":
+            return self.length(tx)
+        if name == "bool":
+            return tx.constant(self.truth(tx))
+        return self.iterate(tx)
+
+    # -- items
+    def getitem(self, tx: Tracer, key: Value) -> Value:
+        return tx.graph_call(operator.getitem, [self, key])
+
+    def setitem(self, tx: Tracer, key: Value, value: Value) -> None:
+        tx.graph_call(operator.setitem, [self, key, value])
+
+    def contains(self, tx: Tracer, item: Value) -> Value:
+        raise GraphBreak("data-dependent-value", "`in` on a tensor")
+
+    def unpack(self, tx: Tracer) -> list[Value]:
+        if self.fake(tx).ndim == 0:
+            tx.raise_(TypeError, "iteration over a 0-d tensor")
+        if self.fake(tx).shape[0] == 0:
+            return []
+        return tx.graph_call("unbind", [self, tx.constant(0)]).unpack(tx)
+
+    def iterate(self, tx: Tracer) -> Value:
+        if self.fake(tx).ndim == 0:
+            tx.raise_(TypeError, "iteration over a 0-d tensor")
+        return tx.graph_call("unbind", [self, tx.constant(0)]).iterate(tx)
+
+    def length(self, tx: Tracer) -> Value:
+        if self.fake(tx).ndim == 0:
+            tx.raise_(TypeError, "len() of a 0-d tensor")
+        return tx.constant(self.fake(tx).shape[0])
+
+    def truth(self, tx: Tracer) -> bool:
+        raise GraphBreak("data-dependent-branch", "a branch on the value of a tensor")
+
+    # -- operators
+    def unary(self, tx: Tracer, op: str) -> Value:
+        return tx.graph_call(UNARY[op], [self])
+
+    def binary(
+        self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
+    ) -> Value | None:
+        if not _is_operand(other):
+            return None
+        if inplace:
+            return tx.graph_call(INPLACE[op], [self, other])
+        return tx.graph_call(BINARY[op], [other, self] if reflected else [self, other])
+
+    def compare(self, tx: Tracer, op: str, other: Value, reflected: bool = False) -> Value | None:
+        return tx.graph_call(COMPARE[op], [self, other]) if _is_operand(other) else None
+
+
+class TensorMethodValue(Value):
+    """A method of a tensor that is not called on the spot."""
+
+    def __init__(self, tensor: TensorValue, name: str):
+        super().__init__()
+        self.tensor, self.name = tensor, name
+
+    def python_type(self) -> type:
+        return type(getattr(torch.empty(0), self.name))
+
+    def describe(self) -> str:
+        return f"Tensor.{self.name}"
+
+    def call(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return self.tensor.call_method(tx, self.name, args, kwargs)
+
+    def getattr(self, tx: Tracer, name: str) -> Value:
+        if name == "__self__":
+            return self.tensor
+        if name == "__name__":
+            return tx.constant(self.name)
+        return super().getattr(tx, name)
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def reconstruct(self, builder: Builder) -> None:
+        builder.load(self.tensor)
+        builder.load_attr(self.name)
+
+
+class SubclassTensorValue(Value):
+    """A tensor of a class with its own behaviour: it may be passed around, nothing more."""
+
+    def __init__(self, obj: Any, source: Source):
+        super().__init__(source)
+        self._obj = obj
+
+    def python_type(self) -> type:
+        return type(self._obj)
+
+    def real(self) -> Any:
+        return self._obj
+
+    def _refuse(self, what: str) -> GraphBreak:
+        return GraphBreak("tensor-subclass", f"{what} of a {type(self._obj).__name__}")
+
+    def fx_arg(self, tx: Tracer) -> Any:
+        raise self._refuse("a tensor operation")
+
+    def getattr(self, tx: Tracer, name: str) -> Value:
+        raise self._refuse(f"attribute {name!r}")
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        raise self._refuse(f"method {name!r}")
+
+    def binary(
+        self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
+    ) -> Value | None:
+        raise self._refuse(f"operator {op!r}")
+
+    def compare(self, tx: Tracer, op: str, other: Value, reflected: bool = False) -> Value | None:
+        raise self._refuse(f"operator {op!r}")
+
+
+def _is_operand(value: Value) -> bool:
+    if isinstance(value, TensorValue | SubclassTensorValue):
+        return True
+    return issubclass(value.python_type(), _NUMBER)
+
+
+def _known(tx: Tracer) -> dict[int, TensorValue]:
+    """The tensors of this trace by the identity of their fakes: one Python tensor, one value."""
+    return tx.state.setdefault(__name__, {})
+
+
+def tensors_of(tx: Tracer) -> list[TensorValue]:
+    return list(_known(tx).values())
+
+
+@registry.wrap_if(lambda obj: isinstance(obj, torch.Tensor), priority=10)
+def wrap_tensor(tx: Tracer, obj: Any, source: Source) -> Value:
+    if isinstance(source, Const):  # a part of something fixed, such as a default of a folded function
+        source = Weak(weakref.ref(obj))
+    tx.guard(source, "type", type(obj))
+    if type(obj) not in PLAIN_CLASSES:
+        return SubclassTensorValue(obj, source)
+    return TensorValue(source=source, obj=obj)
+
+
+@registry.result_if(lambda result: isinstance(result, FakeTensor))
+def tensor_result(tx: Tracer, node: Any, fake: Any) -> Value:
+    known = _known(tx)
+    value = known.get(id(fake))
+    if value is None:
+        value = known[id(fake)] = TensorValue(node=node, fake=fake)
+    else:
+        value.renew(node)
+    return value

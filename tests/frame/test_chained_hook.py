@@ -1,0 +1,91 @@
+"""Other frame evaluators in the same process: theirs keep running, whichever came first."""
+
+import ctypes
+import shutil
+import subprocess
+import sysconfig
+
+import pytest
+
+from dyncomp._frame import _core
+
+SOURCE = r"""
+#include <Python.h>
+static long frames;
+static _PyFrameEvalFunction below;
+static PyObject *evaluate(PyThreadState *thread, struct _PyInterpreterFrame *frame, int throwflag) {
+    frames++;
+    return below(thread, frame, throwflag);
+}
+long frames_seen(void) { return frames; }
+void install(void) {
+    PyInterpreterState *interpreter = PyInterpreterState_Get();
+    below = _PyInterpreterState_GetEvalFrameFunc(interpreter);
+    _PyInterpreterState_SetEvalFrameFunc(interpreter, evaluate);
+}
+void removed(void) { _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), below); }
+int current(void) { return _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) == evaluate; }
+"""
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    """Another evaluator, as a debugger or another compiler would install it."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    folder = tmp_path_factory.mktemp("evaluator")
+    source, library = folder / "evaluator.c", folder / "evaluator.so"
+    source.write_text(SOURCE)
+    include = sysconfig.get_paths()["include"]
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", f"-I{include}", source, "-o", library], check=True)
+    return ctypes.PyDLL(str(library))
+
+
+def inner(x):
+    return x + 1
+
+
+def outer(x):
+    return inner(x)
+
+
+def test_an_evaluator_that_was_there_first(compiler, owner, other):
+    compiler.rule("inner", lambda x: "compiled")
+    other.install()
+    try:
+        assert other.current()
+        with _core.Region(owner):
+            assert _core.hook_installed()
+            before = other.frames_seen()
+            result = outer(1)
+            assert other.frames_seen() > before
+        assert other.current()
+    finally:
+        other.removed()
+    assert result == "compiled"
+
+
+def test_an_evaluator_put_on_top_stays(compiler, owner, other):
+    compiler.rule("inner", lambda x: "compiled")
+    with _core.Region(owner):
+        other.install()
+        inside = outer(1)
+    try:
+        assert other.current(), "ours was not first in line, so it must leave the other in place"
+        assert outer(1) == 2
+        # Ours goes on top of one that still hands frames down to ours.
+        with _core.Region(owner):
+            again = outer(1)
+            assert outer_without_rule(4) == 4
+        assert other.current() and outer(1) == 2
+    finally:
+        other.removed()
+    assert inside == again == "compiled"
+    # What the other restores is ours, idle; the next region takes it away.
+    with _core.Region(owner):
+        assert outer(1) == "compiled"
+
+
+def outer_without_rule(n):
+    return n if n == 0 else outer_without_rule(n - 1) + 1

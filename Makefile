@@ -40,7 +40,7 @@ build: $(READY)
 	touch $@
 
 .built-%: $(SOURCES)
-	$(DYNCOMP_PYTHON) setup.py -q build_ext --inplace
+	$(DYNCOMP_PYTHON) -m pip install -q --no-build-isolation --no-deps -e .
 	touch $@
 
 wheel: build

@@ -1,20 +1,26 @@
-"""Native runtime: frame hook, code caches, guards and direct dispatch (`_core`), and the plan executor (`_exec`).
+"""Native runtime: frame hook, code caches, guards, direct dispatch (`_core`); plan executor (`_exec`).
 
 Imports nothing of dyncomp. `_exec` is imported by those who need it.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
+from typing import Any
 
-REBUILD = "Rebuild dyncomp beside the torch you use: python -m pip install --no-build-isolation --force-reinstall dyncomp"
+REBUILD = (
+    "Rebuild dyncomp beside the torch you use: "
+    "python -m pip install --no-build-isolation --force-reinstall dyncomp"
+)
 
 
-def _load_core():  # type: ignore[no-untyped-def]
+def _load_core() -> Any:
     """Imports `_core`, with torch's libraries loaded first, and checks that both belong together."""
-    torch = importlib.import_module("torch") if importlib.util.find_spec("torch") is not None else None
-    beside = f"torch {torch.__version__}" if torch is not None else "no torch"
+    found = importlib.util.find_spec("torch") is not None
+    version = importlib.import_module("torch").__version__ if found else None
+    beside = f"torch {version}" if found else "no torch"
     try:
         core = importlib.import_module("._core", __name__)
     except ImportError as error:
@@ -22,8 +28,10 @@ def _load_core():  # type: ignore[no-untyped-def]
         raise ImportError(
             f"dyncomp's native runtime does not load in {tag} beside {beside}: {error}\n{REBUILD}"
         ) from error
-    if core.WITH_TORCH and torch.__version__ != core.TORCH_VERSION:
-        raise ImportError(f"dyncomp's native runtime was built for torch {core.TORCH_VERSION}, found {beside}.\n{REBUILD}")
+    if core.WITH_TORCH and version != core.TORCH_VERSION:
+        raise ImportError(
+            f"dyncomp's native runtime was built for torch {core.TORCH_VERSION}, found {beside}.\n{REBUILD}"
+        )
     return core
 
 

@@ -1,4 +1,5 @@
-"""The code generator's entry: an ATen graph in, a callable plan out. The stages, in order: lower, schedule, emit, build, plan."""
+"""The code generator's entry: an ATen graph in, a callable plan out. The stages, in order: lower,
+schedule, emit, build, plan."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ from typing import Any
 
 from dyncomp import counters, log
 from dyncomp._frame import _exec
-from dyncomp.codegen import lower  # noqa: F401  (registers the lowerings)
-from dyncomp.codegen import toolchain
+from dyncomp.codegen import (
+    lower,  # noqa: F401  (registers the lowerings)
+    toolchain,
+)
 from dyncomp.codegen.emit.cpp import emit
 from dyncomp.codegen.ir.printer import print_kernel
 from dyncomp.codegen.lower.graph import LoweredGraph, lower_graph
@@ -26,15 +29,24 @@ def _no_dump(name: str, text: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """`dump(file name, text)` gets every stage. `kernels=False`: all operations are ATen's own, for machines without a compiler."""
+    """`dump(file name, text)` gets every stage. `kernels=False`: all operations are ATen's own (no compiler).
+
+    `fallback(*inputs)` runs calls that the graph does not hold for: a mutated input shares memory with another.
+    """
 
     dump: Dump = _no_dump
     kernels: bool = True
+    fallback: Callable[..., Any] | None = None
 
     @staticmethod
-    def of(user: dict[str, Any], dump: Dump = _no_dump, kernels: bool = True) -> Options:
+    def of(
+        user: dict[str, Any],
+        dump: Dump = _no_dump,
+        kernels: bool = True,
+        fallback: Callable[..., Any] | None = None,
+    ) -> Options:
         """From the options of `dyncomp.optimize`; it has none of its own so far."""
-        return Options(dump, kernels)
+        return Options(dump, kernels, fallback)
 
 
 def compile_graph(aten: Any, options: Options | None = None) -> Callable[..., Any]:
@@ -52,7 +64,9 @@ def compile_graph(aten: Any, options: Options | None = None) -> Callable[..., An
     if log.enabled("plan"):
         log.write("plan", "%s", data)
     plan = load(data, {t: aten.constants[t] for _, t in data.constants}, built)
-    return _checked_for_overlap(aten, plan) if aten.mutations and len(lowered.inputs) > 1 else plan
+    if not aten.mutations or len(lowered.inputs) == 1:
+        return plan
+    return _checked_for_overlap(aten, plan, options.fallback or aten.run)
 
 
 def load(data: PlanData, constants: dict[str, Any], built: toolchain.Built) -> _exec.Plan:
@@ -72,7 +86,8 @@ def load(data: PlanData, constants: dict[str, Any], built: toolchain.Built) -> _
 
 def _build(lowered: LoweredGraph, schedule: Schedule, options: Options) -> tuple[PlanData, toolchain.Built]:
     kernels = [s for s in schedule.steps if isinstance(s, ScheduledKernel)]
-    options.dump("loops.py", "\n".join(print_kernel(k.kernel) for k in kernels))
+    if options.dump is not _no_dump:
+        options.dump("loops.py", "\n".join(print_kernel(k.kernel) for k in kernels))
     sources = {id(k.kernel): emit(k.kernel) for k in {id(k.kernel): k for k in kernels}.values() if k.units}
     options.dump("kernels.cpp", "\n".join({s.symbol: s.text for s in sources.values()}.values()))
     counters.add("kernels", len(sources))
@@ -81,13 +96,13 @@ def _build(lowered: LoweredGraph, schedule: Schedule, options: Options) -> tuple
     return data, built
 
 
-def _checked_for_overlap(aten: Any, plan: _exec.Plan) -> Callable[..., Any]:
-    """A graph that writes to an input holds for inputs that share no memory with it; others run op by op."""
+def _checked_for_overlap(aten: Any, plan: _exec.Plan, fallback: Callable[..., Any]) -> Callable[..., Any]:
+    """A graph that writes to an input holds for inputs that share no memory with it."""
 
     def run(*inputs: Any) -> Any:
         if aten.overlaps(inputs):
             counters.add_fallback("inputs-share-memory")
-            return aten.run(*inputs)
+            return fallback(*inputs)
         return plan(*inputs)
 
     return run

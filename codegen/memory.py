@@ -1,6 +1,7 @@
 """Places temporary buffers in one arena: buffers that live at different times share memory.
 
-Best fit by size: the largest buffers first, each at the lowest offset where no buffer that lives at the same time stands.
+Best fit by size: the largest buffers first, each at the lowest offset where no buffer that lives at the
+same time stands.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""From a schedule to a plan: slots, instructions, and where temporaries live. The result is plain data for `_exec.Plan`.
+"""From a schedule to a plan: slots, instructions, and where temporaries live. The result is plain data for
+`_exec.Plan`.
 
-    Schedule: kernel(x) -> t;  aten::mm(t, w) -> m;  kernel(m) -> out
-    code:     scratch t; kernel; scratch m; mm m t w; alloc out; kernel
+Schedule: kernel(x) -> t;  aten::mm(t, w) -> m;  kernel(m) -> out
+code:     scratch t; kernel; scratch m; mm m t w; alloc out; kernel
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from dyncomp.codegen.schedule.scheduler import Schedule
 from dyncomp.errors import InternalError
 
 CPU = torch.device("cpu")
-# ATen calls with an instruction of their own that writes into an existing slot: name -> order of the tensor arguments
+# ATen calls with an instruction of their own that writes into an existing slot: name -> order of the
+# tensor arguments
 UNBOXED = {"aten::mm": "mm", "aten::bmm": "bmm", "aten::addmm": "addmm", "aten::baddbmm": "baddbmm"}
 
 
@@ -47,7 +49,9 @@ class PlanData:
         return "\n".join([*lines, *map(repr, self.code), f"outputs={self.outputs}"]) + "\n"
 
 
-def make_plan(graph: LoweredGraph, schedule: Schedule, symbol_of: Callable[[ScheduledKernel], str]) -> PlanData:
+def make_plan(
+    graph: LoweredGraph, schedule: Schedule, symbol_of: Callable[[ScheduledKernel], str]
+) -> PlanData:
     return _Planner(graph, schedule, symbol_of).run()
 
 
@@ -70,7 +74,8 @@ class _Planner:
         self.held: dict[Tensor, list[int]] = {}  # slots that keep a call's result alive
 
     def run(self) -> PlanData:
-        for self.step, item in enumerate(self.schedule.steps):
+        for step, item in enumerate(self.schedule.steps):
+            self.step = step
             if isinstance(item, ScheduledKernel):
                 self._kernel(item)
             else:
@@ -84,20 +89,32 @@ class _Planner:
         for at, life in self.temporaries:
             self.code[at] = (*self.code[at][:-1], life.offset)
         return PlanData(
-            len(self.graph.inputs), self.slots, self.constants, self.symbols, self.ops, self.code, outputs, arena
+            len(self.graph.inputs),
+            self.slots,
+            self.constants,
+            self.symbols,
+            self.ops,
+            self.code,
+            outputs,
+            arena,
         )
 
     # ---- what lives how long
 
     def _escaping(self) -> set[Tensor]:
         """Tensors whose memory outputs show."""
-        return {root(rule[1]) for rule in self.graph.outputs if rule[0] == "node" and isinstance(rule[1], Tensor)}
+        return {
+            root(rule[1]) for rule in self.graph.outputs if rule[0] == "node" and isinstance(rule[1], Tensor)
+        }
 
     def _last_uses(self) -> dict[Tensor, int]:
-        """Last step that reads a tensor in memory; results that alias arguments extend the arguments' lives."""
+        """Last step that reads a tensor in memory; results that alias arguments extend the arguments'
+        lives."""
         last: dict[Tensor, int] = {}
         for step, item in enumerate(self.schedule.steps):
-            used = item.tensors if isinstance(item, ExternCall) else [t for t in item.buffers if t is not None]
+            used = (
+                item.tensors if isinstance(item, ExternCall) else [t for t in item.buffers if t is not None]
+            )
             for tensor in used:
                 last[root(tensor)] = step
         end = len(self.schedule.steps)
@@ -190,9 +207,9 @@ class _Planner:
             outs.append(slot)
             self.held[result] = [slot]
         self.code.append(("op", self._op(call), args, kwargs, tuple(outs)))
-        for result, slot in zip(call.results, outs, strict=True):
-            if result is not None and slot is not None:
-                self.code.append(("expect", slot, result.shape, result.strides))
+        for result, made in zip(call.results, outs, strict=True):
+            if result is not None and made is not None:
+                self.code.append(("expect", made, result.shape, result.strides))
 
     def _op(self, call: ExternCall) -> int:
         key = (call.name, call.overload)
@@ -230,7 +247,9 @@ class _Planner:
         for rule in self.graph.outputs:
             kind = rule[0]
             if kind == "node":
-                out.append(("slot", self._slot(rule[1])) if isinstance(rule[1], Tensor) else ("const", rule[1]))
+                out.append(
+                    ("slot", self._slot(rule[1])) if isinstance(rule[1], Tensor) else ("const", rule[1])
+                )
             elif kind == "view":
                 (base_kind, position), sizes, strides, offset = rule[1:]
                 source = position if base_kind == "input" else out[position][1]

@@ -13,7 +13,7 @@ import os
 import sys
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dyncomp.errors import OptionError
 
@@ -132,6 +132,12 @@ def snapshot() -> dict[str, Any]:
 def code_key() -> tuple[tuple[str, Any], ...]:
     """The knobs that change generated code, for cache keys."""
     return tuple((name, _values[name]) for name, knob in KNOBS.items() if knob.affects_code)
+
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Knobs, for type checkers: at run time `_Config` answers."""
 
 
 sys.modules[__name__].__class__ = _Config

@@ -31,6 +31,7 @@ from dyncomp.errors import (
     RecompileLimitError,
 )
 from dyncomp.guards import build as guard_build
+from dyncomp.interp.resume import is_step
 from dyncomp.skipfiles import is_skipped
 
 STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile")
@@ -69,7 +70,7 @@ def stance() -> str:
 
 def on_miss(func: types.FunctionType, args: tuple[Any, ...], owner: CompileContext, cache: Any) -> Any:
     """Called by the runtime with the hook off. Contract: docs/contracts.md, section 1."""
-    if is_skipped(func.__code__):
+    if is_skipped(func.__code__) or is_step(func.__code__):
         return None
     entries = cache.entries()
     reason = _why_missed(entries, func, args)
@@ -194,14 +195,21 @@ def _compile_graph(trace: Any, owner: CompileContext, name: str, folder: Any) ->
 
 
 def needs_grad(trace: Any) -> bool:
-    """True when autograd must go through the graph: a value in it requires grad, as the fakes saw it."""
+    """True when autograd must go through the graph: a value in it requires grad, as the fakes saw it.
+
+    Under no_grad two kinds of value say that they require grad without a graph behind them: the operand itself, handed on by
+    an operation with nothing to do (`x.contiguous()`), and a view of a leaf.
+    """
+    inputs: set[int] = set()
     for node in trace.graph.graph.nodes:
         value = node.meta.get("example_value")
         values = value if isinstance(value, tuple | list) else (value,)
+        asking = [v for v in values if isinstance(v, torch.Tensor) and v.requires_grad]
         if node.op == "placeholder":
-            if torch.is_grad_enabled() and any(getattr(v, "requires_grad", False) for v in values):
+            inputs.update(map(id, asking))
+            if asking and torch.is_grad_enabled():
                 return True
-        elif any(isinstance(v, torch.Tensor) and v.requires_grad for v in values):
+        elif any(id(v) not in inputs and not (v.is_leaf and v._is_view()) for v in asking):
             return True
     return False
 

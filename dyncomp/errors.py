@@ -33,6 +33,7 @@ REASONS: dict[str, str] = {
     "fake-failed": "The operation cannot be shaped without running it; keep it outside the compiled function.",
     "graph-too-large": "Compile smaller functions, or mark the loop body instead of the loop.",
     "recursion": "The function inlines itself too deeply; compile the inner call instead.",
+    "nothing-to-compile": "Nothing to do: the frame runs no tensor operation, so plain Python is fastest.",
     "eager-error": "The program raises this error in plain Python too.",
     "internal": REPORT,
 }

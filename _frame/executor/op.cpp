@@ -2,6 +2,7 @@
 //
 // Constants and defaults are converted once, in the schema's order. A call copies them onto the frame's stack and fills in
 // what it alone knows: slots, registers, and lists that contain them.
+#include <ATen/ScalarOps.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include "executor/opcodes.h"
@@ -141,6 +142,27 @@ bool is_tensor_type(const c10::TypePtr& type) {
   return type->kind() == c10::TypeKind::TensorType;
 }
 
+bool is_number(PyObject* object) {
+  return PyBool_Check(object) || PyLong_Check(object) || PyFloat_Check(object) || PyComplex_Check(object);
+}
+
+// A Python number where a tensor is expected: a 0-d tensor that weighs in type promotion as a number does.
+at::Tensor wrapped_number(PyObject* object) {
+  c10::Scalar scalar;
+  if (PyBool_Check(object)) {
+    scalar = object == Py_True;
+  } else if (PyLong_Check(object)) {
+    scalar = to_int64(object, "a number");
+  } else if (PyFloat_Check(object)) {
+    scalar = PyFloat_AS_DOUBLE(object);
+  } else {
+    scalar = c10::complex<double>(PyComplex_RealAsDouble(object), PyComplex_ImagAsDouble(object));
+  }
+  at::Tensor tensor = c10::scalar_to_tensor(scalar);
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
 bool mentions(PyObject* list, bool (*what)(PyObject*)) {
   for (PyObject* item : items(list, "a list")) {
     if (what(item)) {
@@ -217,6 +239,8 @@ class CallBuilder {
     } else if (auto element = PyTuple_Check(value) || PyList_Check(value) ? list_element(argument.type()) : nullptr;
                element && (is_tensor_type(element) || mentions(value, is_register))) {
       place_list(position, value, element);
+    } else if (is_number(value) && is_tensor_type(argument.type())) {
+      call_.constants[position] = wrapped_number(value);
     } else {
       call_.constants[position] = to_ivalue(value, argument);
     }
@@ -283,6 +307,11 @@ Result read_result(Builder& builder, const c10::TypePtr& type, PyObject* target)
 std::vector<Result> read_results(Builder& builder, const c10::FunctionSchema& schema, PyObject* outs) {
   auto wanted = items(outs, "outs");
   const auto& returns = schema.returns();
+  bool dropped = wanted.empty() || (wanted.size() == 1 && wanted[0] == Py_None);
+  bool nested = wanted.size() == 1 && PyTuple_Check(wanted[0]);
+  if (!dropped && !nested && returns.size() == 1 && list_element(returns[0].real_type())) {
+    return {read_result(builder, returns[0].real_type(), outs)};  // a sole list may name its slots directly
+  }
   if (wanted.size() > returns.size()) {
     throw BuildError(c10::toString(schema.operator_name()) + " returns " + std::to_string(returns.size()) + " values, not " +
                      std::to_string(wanted.size()));

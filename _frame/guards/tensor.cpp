@@ -3,7 +3,9 @@
 #include "ref.h"
 
 #if DYNCOMP_TORCH
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/TensorBase.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <exception>
 #endif
@@ -56,26 +58,48 @@ PyObject* int_tuple(c10::IntArrayRef numbers) {
   return tuple.release();
 }
 
-// A tensor of a dtype on a device kind that always exists, to read the native numbers behind the Python objects.
-Ref empty_tensor(PyObject* dtype, const char* device) {
+// Keeps the user's function and dispatch modes from seeing what is done here.
+class WithoutModes {
+ public:
+  WithoutModes() : before_(at::impl::PythonTorchFunctionTLS::get_disabled_state()) {
+    at::impl::PythonTorchFunctionTLS::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
+  }
+  ~WithoutModes() { at::impl::PythonTorchFunctionTLS::set_disabled_state(before_); }
+  WithoutModes(const WithoutModes&) = delete;
+  WithoutModes& operator=(const WithoutModes&) = delete;
+
+ private:
+  at::impl::TorchFunctionDisabledState before_;
+  c10::impl::ExcludeDispatchKeyGuard no_dispatch_{
+      c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})};
+};
+
+PyObject* dtype_numbers() {  // dtype -> native number, for all dtypes met so far
+  static PyObject* known = PyDict_New();
+  return known;
+}
+
+bool learn_dtype(PyObject* dtype, const c10::TensorImpl* impl) {
+  Ref number = Ref::steal(PyLong_FromLong(static_cast<long>(impl->dtype().toScalarType())));
+  return number && PyDict_SetItem(dtype_numbers(), dtype, number.get()) == 0;
+}
+
+// For a spec that was not made from a tensor in this process.
+bool learn_dtype_from_torch(PyObject* dtype) {
+  WithoutModes quiet;
   Ref empty = Ref::steal(PyObject_GetAttrString(torch_module, "empty"));
   Ref args = Ref::steal(Py_BuildValue("(i)", 0));
-  Ref kwargs = Ref::steal(Py_BuildValue("{s:O,s:s}", "dtype", dtype, "device", device));
-  if (!empty || !args || !kwargs) return {};
-  return Ref::steal(PyObject_Call(empty.get(), args.get(), kwargs.get()));
+  Ref kwargs = Ref::steal(Py_BuildValue("{s:O,s:s}", "dtype", dtype, "device", "cpu"));
+  if (!empty || !args || !kwargs) return false;
+  Ref tensor = Ref::steal(PyObject_Call(empty.get(), args.get(), kwargs.get()));
+  return tensor && learn_dtype(dtype, impl_of(tensor.get()));
 }
 
 bool read_dtype(PyObject* dtype, uint16_t* number) {
-  static PyObject* known = PyDict_New();  // dtype -> native number
-  PyObject* found = PyDict_GetItemWithError(known, dtype);
-  Ref made;
+  PyObject* found = PyDict_GetItemWithError(dtype_numbers(), dtype);
   if (found == nullptr) {
-    if (PyErr_Occurred()) return false;
-    Ref tensor = empty_tensor(dtype, "cpu");
-    if (!tensor) return false;
-    made = Ref::steal(PyLong_FromLong(static_cast<long>(impl_of(tensor.get())->dtype().toScalarType())));
-    if (!made || PyDict_SetItem(known, dtype, made.get()) < 0) return false;
-    found = made.get();
+    if (PyErr_Occurred() || !learn_dtype_from_torch(dtype)) return false;
+    found = PyDict_GetItemWithError(dtype_numbers(), dtype);
   }
   *number = static_cast<uint16_t>(PyLong_AsLong(found));
   return true;
@@ -156,6 +180,7 @@ PyObject* tensor_describe(PyObject* tensor) {
   if (!is_plain(impl)) {
     return PyErr_Format(PyExc_TypeError, "only plain strided tensors can be guarded, not %.200s", Py_TYPE(tensor)->tp_name);
   }
+  WithoutModes quiet;
   Ref dtype = Ref::steal(PyObject_GetAttrString(tensor, "dtype"));
   Ref device = Ref::steal(PyObject_GetAttrString(tensor, "device"));
   Ref sizes, strides;
@@ -169,7 +194,7 @@ PyObject* tensor_describe(PyObject* tensor) {
   } catch (const std::exception& error) {
     return PyErr_Format(PyExc_TypeError, "this tensor's metadata cannot be read: %.500s", error.what());
   }
-  if (!dtype || !device || !sizes || !strides) return nullptr;
+  if (!dtype || !device || !sizes || !strides || !learn_dtype(dtype.get(), impl)) return nullptr;
   return Py_BuildValue("(OOONKOO)", Py_TYPE(tensor), dtype.get(), device.get(), PyBool_FromLong(requires_grad), keys,
                        sizes.get(), strides.get());
 }
@@ -210,8 +235,8 @@ bool tensor_holds(const TensorGuard& guard, PyObject* value) {
   const c10::TensorImpl* impl = impl_of(value);
   if (impl == nullptr || impl->key_set().raw_repr() != guard.keys) return false;
   if (static_cast<uint16_t>(impl->dtype().toScalarType()) != guard.dtype) return false;
-  if (static_cast<uint32_t>(impl->dim()) != guard.dims) return false;
   try {
+    if (static_cast<uint32_t>(impl->dim()) != guard.dims) return false;
     c10::Device device = impl->device();
     if (static_cast<int16_t>(device.type()) != guard.device_type || device.index() != guard.device_index) return false;
     if (impl->requires_grad() != guard.requires_grad) return false;

@@ -12,28 +12,30 @@ namespace {
 
 using compat::Frame;
 
-Py_ssize_t active = 0;                   // scopes with candidates
-_PyFrameEvalFunction below = nullptr;    // evaluator that was there before ours; nullptr: the interpreter's own
-_PyFrameEvalFunction bottom = nullptr;   // evaluator to run when `below` calls back into ours
+Py_ssize_t active = 0;  // scopes with candidates
 
-// The frame this thread has handed to `below`. An evaluator installed after ours and still in place when ours is
-// installed again calls ours in its turn: the same frame comes back, and goes on to `bottom`.
-[[gnu::tls_model("initial-exec")]] thread_local Frame* handed_down = nullptr;
+// Where ours stands among other evaluators; nullptr means none (then the interpreter's own runs).
+_PyFrameEvalFunction base = nullptr;  // was there before ours
+_PyFrameEvalFunction over = nullptr;  // came on top of ours, and ours was then installed again on top of it
+bool buried = false;                  // an evaluator above still hands frames down to ours
+
+// The frame that this thread has handed to `over`. It hands it back to ours, and then it goes on to `base`.
+[[gnu::tls_model("initial-exec")]] thread_local Frame* handed_over = nullptr;
 
 PyObject* run_by_others(PyThreadState* thread, Frame* frame, int throwflag) {
-  if (handed_down == frame) {
-    if (bottom != nullptr) return bottom(thread, frame, throwflag);
-    return compat::eval_default(thread, frame, throwflag);
+  if (over != nullptr && handed_over != frame) {
+    Frame* outer = handed_over;
+    handed_over = frame;
+    PyObject* result = over(thread, frame, throwflag);
+    handed_over = outer;
+    return result;
   }
-  Frame* outer = handed_down;
-  handed_down = frame;
-  PyObject* result = below(thread, frame, throwflag);
-  handed_down = outer;
-  return result;
+  if (base != nullptr) return base(thread, frame, throwflag);
+  return compat::eval_default(thread, frame, throwflag);
 }
 
 PyObject* run_plain(PyThreadState* thread, Frame* frame, int throwflag) {
-  if (below != nullptr) [[unlikely]]
+  if (over != nullptr || base != nullptr) [[unlikely]]
     return run_by_others(thread, frame, throwflag);
   return compat::eval_default(thread, frame, throwflag);
 }
@@ -98,21 +100,31 @@ PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag) {
 void install() {
   PyInterpreterState* interpreter = PyInterpreterState_Get();
   _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interpreter);
-  if (current == evaluate) return;
-  if (current != _PyEval_EvalFrameDefault) {
-    bottom = below;
-    below = current;
+  if (current == evaluate) {  // whoever was above has put ours back
+    over = nullptr;
+    buried = false;
+    return;
+  }
+  if (current == _PyEval_EvalFrameDefault) {
+    base = over = nullptr;
+    buried = false;
+  } else if (buried) {
+    over = current;
   } else {
-    bottom = below = nullptr;
+    base = current;
   }
   _PyInterpreterState_SetEvalFrameFunc(interpreter, evaluate);
 }
 
-// If someone has put another evaluator on top of ours, that one stays; ours keeps passing frames on.
+// If someone has put another evaluator on top of ours, that one stays; ours goes on passing frames down.
 void remove() {
   PyInterpreterState* interpreter = PyInterpreterState_Get();
-  if (_PyInterpreterState_GetEvalFrameFunc(interpreter) != evaluate) return;
-  _PyInterpreterState_SetEvalFrameFunc(interpreter, below != nullptr ? below : _PyEval_EvalFrameDefault);
+  if (_PyInterpreterState_GetEvalFrameFunc(interpreter) != evaluate) {
+    buried = true;
+    return;
+  }
+  _PyFrameEvalFunction next = over != nullptr ? over : base;
+  _PyInterpreterState_SetEvalFrameFunc(interpreter, next != nullptr ? next : _PyEval_EvalFrameDefault);
 }
 
 }  // namespace

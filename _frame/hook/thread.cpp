@@ -23,7 +23,8 @@ struct OpenRegion {
 }  // namespace
 
 Scope::Scope(Mode mode, Owner* owner) : saved_(this_thread), counted_(mode == Mode::candidates) {
-  this_thread = Thread{counted_ ? owner : nullptr, mode == Mode::disabled, nullptr};
+  bool disabled = mode == Mode::disabled || (mode == Mode::quiet && saved_.disabled);
+  this_thread = Thread{counted_ ? owner : nullptr, disabled, nullptr};
   if (counted_) evaluator_acquire();
 }
 

@@ -9,9 +9,9 @@ An `Index` is a polynomial with integer coefficients over atoms:
     Min(a, b)              the smaller one (extents of last blocks)
     Product(atoms)         two or more atoms multiplied (only where symbolic sizes occur)
 
-Kept normal at all times: terms sorted, like terms added, zero terms dropped, divisions and remainders simplified by the
-variables' ranges. So equal expressions are equal objects for `==`, and affine ones are recognised by looking at the atoms.
-Plain integers are accepted wherever an `Index` is.
+Kept normal at all times: terms sorted, like terms added, zero terms dropped, divisions and remainders
+simplified by the variables' ranges. So equal expressions are equal objects for `==`, and affine ones are
+recognised by looking at the atoms. Plain integers are accepted wherever an `Index` is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from typing import Union
 
 
 class Atom:
-    """Base of what an `Index` is a polynomial of. `key` orders atoms and prints them. Arithmetic gives an `Index`."""
+    """Base of what an `Index` is a polynomial of. `key` orders atoms and prints them. Arithmetic gives an
+    `Index`."""
 
     __slots__ = ()
 
@@ -263,7 +264,9 @@ def _join_parts(collected: dict[Atom, int]) -> Index | None:
         if collected.get(whole) == coef * den:
             del collected[low], collected[whole]
             return low.num * coef
-        for high in [a for a in collected if isinstance(a, Mod) and a.den.is_const and collected[a] == coef * den]:
+        for high in [
+            a for a in collected if isinstance(a, Mod) and a.den.is_const and collected[a] == coef * den
+        ]:
             if high.num == floordiv(low.num, low.den):
                 del collected[low], collected[high]
                 return mod(low.num, Index((), den * high.den.const)) * coef
@@ -314,7 +317,8 @@ def var(name: str, extent: IndexLike) -> Index:
 
 
 def bounds(index: IndexLike) -> tuple[int, int] | None:
-    """Smallest and largest value that the ranges of the variables allow; None when a symbolic size leaves it open."""
+    """Smallest and largest value that the ranges of the variables allow; None when a symbolic size leaves
+    it open."""
     index = as_index(index)
     low = high = index.const
     for atom, coef in index.terms:
@@ -455,7 +459,8 @@ def _substitute_atom(atom: Atom, mapping: Mapping[Var, Index]) -> Index:
 
 
 def evaluate(index: IndexLike, values: Mapping[str, int]) -> int:
-    """The value under an assignment of names (works on anything with integer arithmetic, numpy arrays too)."""
+    """The value under an assignment of names (works on anything with integer arithmetic, numpy arrays
+    too)."""
     index = as_index(index)
     total = index.const
     for atom, coef in index.terms:

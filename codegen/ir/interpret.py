@@ -1,7 +1,8 @@
 """Runs a kernel without a compiler: the meaning of the loop IR, for tests.
 
-Each statement is evaluated for all iterations of its loops at once, on a grid with one dimension a bound variable. That is the program's
-meaning because iterations meet in accumulators alone. Functions are torch's own, so results differ from ATen's by what lowering changed.
+Each statement is evaluated for all iterations of its loops at once, on a grid with one dimension a bound
+variable. That is the program's meaning because iterations meet in accumulators alone. Functions are
+torch's own, so results differ from ATen's by what lowering changed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from dyncomp.codegen.ir.nodes import (
     Op,
     Param,
     Position,
-    Result,
     Stmt,
     Store,
     Value,
@@ -50,7 +50,8 @@ OPS: dict[str, Callable[..., torch.Tensor]] = {
 
 
 def interpret(kernel: Kernel, buffers: list[torch.Tensor], sizes: list[int] | None = None) -> None:
-    """`buffers`: one flat tensor a parameter, starting where the pointer points (any strides lie in the kernel's indices)."""
+    """`buffers`: one flat tensor a parameter, starting where the pointer points (any strides lie in the
+    kernel's indices)."""
     run = _Interpreter(kernel, buffers, dict(zip(kernel.sizes, sizes or [], strict=True)))
     if all(_most(v.extent, run.sizes) for v in kernel.axes):
         run.block(kernel.body)
@@ -239,7 +240,7 @@ class _Interpreter:
             return torch.zeros((), dtype=TO_TORCH[compute_type(value.buffer.dtype)])
         if not mask.all():
             index = torch.where(mask, index, index.expand(mask.shape)[mask][0])
-        loaded = memory[index]
+        loaded = torch.where(mask, memory[index], torch.zeros((), dtype=memory.dtype))
         return loaded.float() if value.buffer.dtype in HALVES else loaded
 
 
@@ -267,7 +268,9 @@ def _reduce(op: str, value: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor
         for dim in dims:
             value = value.prod(dim, keepdim=True, dtype=value.dtype)
         return value
-    return {"max": torch.amax, "min": torch.amin, "any": torch.any, "all": torch.all}[op](value, dims, keepdim=True)
+    functions: dict[str, Callable[..., torch.Tensor]]
+    functions = {"max": torch.amax, "min": torch.amin, "any": torch.any, "all": torch.all}
+    return functions[op](value, dims, keepdim=True)
 
 
 def _combine(op: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -1,43 +1,60 @@
-"""The loop IR: what one kernel computes, as immutable data. Validated by `verify`, printed by `printer`, run by `interpret`.
+"""The loop IR: what one kernel computes, as immutable data. Validated by `verify`, printed by `printer`,
+run by `interpret`.
 
 Grammar (`*` repeats, `?` optional; Index, Var: see `index`; types: see `types`):
 
-    Kernel  = Kernel(params: Param*, scratch: Scratch*, sizes: Size name*, axes: Var*, vector: Var?, tile: Var?, body: Stmt*, note)
+    Kernel  = Kernel(params: Param*, scratch: Scratch*, sizes: Size name*, axes: Var*, vector: Var?, tile:
+            Var?, body: Stmt*, note)
     Param   = Param(name, dtype, role)                 role: "in" | "out" | "inout" | "flag"
     Scratch = Scratch(name, dtype, extent)             array local to one unit, first written, then read
 
-    Stmt    = Loop(var, body: Stmt*)                   var from 0 to var.extent - 1; extents may name outer variables
+    Stmt    = Loop(var, body: Stmt*)                   var from 0 to var.extent - 1; extents may name outer
+                                                       variables
             | Init(acc)                                accumulator := the neutral element of its operation
-            | Accumulate(acc, value, position?)        acc := acc (op) value; `position` for argmax/argmin alone
-            | Store(buffer, index, value, guard?)      converts to the buffer's type; skipped where guard is false
+            | Accumulate(acc, value, position?)        acc := acc (op) value; `position` for argmax/argmin
+                                                       alone
+            | Store(buffer, index, value, guard?)      converts to the buffer's type; skipped where guard
+                                                       is false
 
     Value   = Const(value, dtype)                      Python bool, int or float (inf, nan too)
             | Position(index)                          an index as an i64 number
-            | Load(buffer, index, dynamic, guard?)     element at index + sum(number * stride for number, stride in dynamic)
+            | Load(buffer, index, dynamic, guard?)     element at index + sum(number * stride for number,
+                                                       stride in dynamic)
             | Op(name, args, dtype)                    table in `ops`
             | Cast(value, dtype)                       conversion as ATen does it
-            | Checked(value, extent)                   i64 in [-extent, extent) made >= 0; outside: sets the flag, gives 0
-            | Result(acc, part)                        an accumulator after its loops; part: "value" | "position"
+            | Checked(value, extent)                   i64 in [-extent, extent) made >= 0; outside: sets
+                                                       the flag, gives 0
+            | Result(acc, part)                        an accumulator after its loops; part: "value" |
+                                                       "position"
 
     Acc     = Acc(name, op, dtype)                     op: see `ACC_OPS`
 
 Meaning
-- The kernel runs `body` once for each unit; unit number u is the row-major position in `axes` (the last one fastest). Units are
+- The kernel runs `body` once for each unit; unit number u is the row-major position in `axes` (the last
+one fastest). Units are
   independent, and may be cut into ranges at any place. No axes: one unit.
-- `vector` names the variable along which lanes lie: the last axis, or the variable of one or more loops in the body. The iterations of a
-  loop over it are independent but for accumulators. It is a hint in the sense that running it as a plain loop gives the same result
-  (but for the order of floating-point sums).
-- `tile` names a second variable, the one next outside `vector`, along which some loads or stores are contiguous while they are strided along
+- `vector` names the variable along which lanes lie: the last axis, or the variable of one or more loops in
+the body. The iterations of a
+  loop over it are independent but for accumulators. It is a hint in the sense that running it as a plain
+  loop gives the same result (but for the order of floating-point sums).
+- `tile` names a second variable, the one next outside `vector`, along which some loads or stores are
+contiguous while they are strided along
   `vector`: worth a transposition in registers. Iterations over it are independent as well.
-- An accumulator belongs to the iteration in which `Init` stands. `Init` before a loop over `vector` that accumulates: a row reduction
-  (lanes are combined after the loop). `Init` inside the `vector` loop, with the reduced loops inside again: a column reduction (one
-  accumulator a lane; the emitter may interchange the loops and keep a row of accumulators, since the iterations are independent).
-- Sums of floats are taken with blocks or lanes, so that the error grows like that of ATen's cascade, in the accumulator's type.
-- Values form a DAG: nodes are interned by their `Builder`, so the same object is the same value, computed once where its variables allow.
-  A value has no place of its own: it is evaluated where a statement uses it. A `Load` of a buffer that the kernel also stores to sees the stores
-  that come earlier in the program order of the same iteration.
-- Loads give the compute type of the buffer's type (`types.compute_type`); lanes with a false guard read nothing and give 0.
-- Role "flag": one i64, stays 0 unless a `Checked` value was out of range in a lane in use; then it becomes 1 (any thread may write).
+- An accumulator belongs to the iteration in which `Init` stands. `Init` before a loop over `vector` that
+accumulates: a row reduction
+  (lanes are combined after the loop). `Init` inside the `vector` loop, with the reduced loops inside
+  again: a column reduction (one accumulator a lane; the emitter may interchange the loops and keep a row
+  of accumulators, since the iterations are independent).
+- Sums of floats are taken with blocks or lanes, so that the error grows like that of ATen's cascade, in
+the accumulator's type.
+- Values form a DAG: nodes are interned by their `Builder`, so the same object is the same value, computed
+once where its variables allow.
+  A value has no place of its own: it is evaluated where a statement uses it. A `Load` of a buffer that the
+  kernel also stores to sees the stores that come earlier in the program order of the same iteration.
+- Loads give the compute type of the buffer's type (`types.compute_type`); lanes with a false guard read
+nothing and give 0.
+- Role "flag": one i64, stays 0 unless a `Checked` value was out of range in a lane in use; then it becomes
+1 (any thread may write).
 - Float arithmetic is not contracted or reordered, except for sums.
 """
 
@@ -45,7 +62,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any, Union
+from typing import Any
 
 from dyncomp.codegen.ir.index import Index, IndexLike, Var, as_index
 from dyncomp.codegen.ir.ops import OPS
@@ -53,7 +70,8 @@ from dyncomp.codegen.ir.types import COMPUTE, STORAGE, compute_type
 
 ROLES = ("in", "out", "inout", "flag")
 
-# Operation of an accumulator -> neutral element (argmax and argmin start without a candidate; max and min let NaN win).
+# Operation of an accumulator -> neutral element (argmax and argmin start without a candidate; max and min
+# let NaN win).
 ACC_OPS: dict[str, Any] = {
     "sum": 0,
     "prod": 1,
@@ -92,7 +110,7 @@ class Scratch:
             raise ValueError(f"bad scratch array {self}")
 
 
-Buffer = Union[Param, Scratch]
+Buffer = Param | Scratch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +176,7 @@ class Result:
     dtype: str
 
 
-Value = Union[Const, Position, Load, Op, Cast, Checked, Result]
+Value = Const | Position | Load | Op | Cast | Checked | Result
 VALUE_TYPES = (Const, Position, Load, Op, Cast, Checked, Result)
 
 
@@ -190,12 +208,13 @@ class Store:
     note: str = ""
 
 
-Stmt = Union[Loop, Init, Accumulate, Store]
+Stmt = Loop | Init | Accumulate | Store
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class Kernel:
-    """One kernel. It has no name: its text (see `printer`) is its identity, so that equal kernels are compiled once."""
+    """One kernel. It has no name: its text (see `printer`) is its identity, so that equal kernels are
+    compiled once."""
 
     params: tuple[Param, ...]
     scratch: tuple[Scratch, ...]

@@ -1,8 +1,9 @@
 """The operations that a value of the loop IR may apply, with their types.
 
-One line of the table a family: names, number of arguments (all of one type), allowed types, rough cost, result if not that type.
-Integer arithmetic wraps around. Integer division comes in two kinds (`div_trunc`, `div_floor`); the divisor is never 0 there (lowering sees to it). NaN: `maximum`,
-`minimum` let NaN win (the first one's), `fmax`, `fmin` prefer the number. Comparisons with NaN are false but for `ne`.
+One line of the table a family: names, number of arguments (all of one type), allowed types, rough cost,
+result if not that type. Integer arithmetic wraps around. Integer division comes in two kinds (`div_trunc`,
+`div_floor`); the divisor is never 0 there (lowering sees to it). NaN: `maximum`, `minimum` let NaN win
+(the first one's), `fmax`, `fmin` prefer the number. Comparisons with NaN are false but for `ne`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ ANY = NUMBERS | {"bool"}
 
 @dataclasses.dataclass(frozen=True)
 class OpInfo:
-    """`cost` is a rough number of machine operations an element, for the choice between recomputing and storing."""
+    """`cost` is a rough number of machine operations an element, for the choice between recomputing and
+    storing."""
 
     name: str
     arity: int
@@ -58,10 +60,12 @@ _same("neg abs sign", 1, NUMBERS, 1)
 _same("maximum minimum", 2, ANY, 1)
 _same("eq ne lt le gt ge", 2, ANY, 1, "bool")
 OPS["where"] = OpInfo("where", 3, _where, 1)
-# integers: quotient rounded towards zero or down, remainder with the dividend's (fmod) or the divisor's sign (remainder)
+# integers: quotient rounded towards zero or down, remainder with the dividend's (fmod) or the divisor's
+# sign (remainder)
 _same("div_trunc div_floor", 2, NUMBERS, 8)
 _same("fmod remainder", 2, NUMBERS, 12)
-# bits; on bool the logical meaning. shl/shr as ATen: a shift by a negative or too large count gives 0 (shr of a negative: -1)
+# bits; on bool the logical meaning. shl/shr as ATen: a shift by a negative or too large count gives 0 (shr
+# of a negative: -1)
 _same("and or xor", 2, BITS, 1)
 _same("not", 1, BITS, 1)
 _same("shl shr", 2, INTS, 2)

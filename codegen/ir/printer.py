@@ -28,7 +28,6 @@ from dyncomp.codegen.ir.nodes import (
     Position,
     Result,
     Stmt,
-    Store,
     Value,
     stmt_values,
     value_children,
@@ -42,8 +41,14 @@ def print_kernel(kernel: Kernel, notes: bool = True) -> str:
 
 def run(text: str) -> Kernel:
     """The kernel that a printed text builds."""
-    scope = {**vars(nodes), **vars(index_module), "b": nodes.Builder(), "inf": float("inf"), "nan": float("nan")}
-    exec(text, scope)  # noqa: S102
+    scope = {
+        **vars(nodes),
+        **vars(index_module),
+        "b": nodes.Builder(),
+        "inf": float("inf"),
+        "nan": float("nan"),
+    }
+    exec(text, scope)
     return scope["kernel"]  # type: ignore[return-value]
 
 
@@ -60,7 +65,9 @@ class _Printer:
         for param in kernel.params:
             self.lines.append(f'{param.name} = Param("{param.name}", "{param.dtype}", "{param.role}")')
         for scratch in kernel.scratch:
-            self.lines.append(f'{scratch.name} = Scratch("{scratch.name}", "{scratch.dtype}", {scratch.extent})')
+            self.lines.append(
+                f'{scratch.name} = Scratch("{scratch.name}", "{scratch.dtype}", {scratch.extent})'
+            )
         self.lines.extend(f'{size} = Size("{size}")' for size in kernel.sizes)
         for var in kernel.axes:
             self._var(var)
@@ -86,13 +93,19 @@ class _Printer:
             comment = f"  # {note}" if note else ""
             if isinstance(stmt, Loop):
                 self._var(stmt.var)
-                out += [f"{indent}Loop({stmt.var.name}, (", *self._block(stmt.body, indent + "    "), f"{indent})),"]
+                out += [
+                    f"{indent}Loop({stmt.var.name}, (",
+                    *self._block(stmt.body, indent + "    "),
+                    f"{indent})),",
+                ]
             elif isinstance(stmt, Init):
                 self._acc(stmt.acc)
                 out.append(f"{indent}Init({stmt.acc.name}),")
             elif isinstance(stmt, Accumulate):
                 position = "" if stmt.position is None else f", {self._ref(stmt.position)}"
-                out.append(f"{indent}Accumulate({stmt.acc.name}, {self._ref(stmt.value)}{position}),{comment}")
+                out.append(
+                    f"{indent}Accumulate({stmt.acc.name}, {self._ref(stmt.value)}{position}),{comment}"
+                )
             else:
                 guard = "" if stmt.guard is None else f", {self._ref(stmt.guard)}"
                 place = f"{stmt.buffer.name}, {_index(stmt.index)}"

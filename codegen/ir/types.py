@@ -1,7 +1,7 @@
 """Element types of the loop IR, and how they meet torch's dtypes.
 
-`bf16` and `f16` are storage types alone: they are loaded as `f32`, computed in `f32` and rounded to nearest even when stored.
-`bool` is stored as one byte, 0 or 1; any other byte counts as true when loaded.
+`bf16` and `f16` are storage types alone: they are loaded as `f32`, computed in `f32` and rounded to
+nearest even when stored. `bool` is stored as one byte, 0 or 1; any other byte counts as true when loaded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Checks a kernel against the grammar and the rules in `nodes`; the error shows the printed kernel with the place.
+"""Checks a kernel against the grammar and the rules in `nodes`; the error shows the printed kernel with
+the place.
 
-Checked: names are unique; every variable is bound where it is used; accumulators are initialised before they are added to and
-read after that; stores go to buffers that may be written; guards are bool; types fit; `vector` and `tile` exist and loops do not nest in
-themselves; scratch arrays are indexed within their extent where the ranges tell.
+Checked: names are unique; every variable is bound where it is used; accumulators are initialised before
+they are added to and read after that; stores go to buffers that may be written; guards are bool; types
+fit; `vector` and `tile` exist and loops do not nest in themselves; scratch arrays are indexed within their
+extent where the ranges tell.
 """
 
 from __future__ import annotations
@@ -57,7 +59,11 @@ class _Verifier:
 
     def run(self) -> None:
         kernel = self.kernel
-        names = [b.name for b in (*kernel.params, *kernel.scratch)] + [v.name for v in kernel.axes] + list(kernel.sizes)
+        names = (
+            [b.name for b in (*kernel.params, *kernel.scratch)]
+            + [v.name for v in kernel.axes]
+            + list(kernel.sizes)
+        )
         _require(len(set(names)) == len(names), f"names are not unique: {names}")
         for axis in kernel.axes:
             _require(not ix.variables(axis.extent), f"extent of axis {axis} depends on a variable")
@@ -66,7 +72,9 @@ class _Verifier:
             _require(kernel.vector in self.loops, f"no loop over the vector variable {kernel.vector}")
             inner_axes = kernel.axes[:-1]
             _require(kernel.vector not in inner_axes, "the vector variable is an axis, but not the last one")
-        _require(kernel.tile is None or kernel.tile in self.loops, f"no loop over the tile variable {kernel.tile}")
+        _require(
+            kernel.tile is None or kernel.tile in self.loops, f"no loop over the tile variable {kernel.tile}"
+        )
 
     def _block(self, body: tuple[Stmt, ...], bound: frozenset[ix.Var], live: set[str]) -> None:
         for stmt in body:
@@ -90,7 +98,10 @@ class _Verifier:
         acc = stmt.acc
         _require(acc.name in live, f"{acc.name} is added to before Init")
         _require(stmt.value.dtype == acc.dtype, f"{acc.name} takes {acc.dtype}, got {stmt.value.dtype}")
-        _require((stmt.position is not None) == acc.op.startswith("arg"), f"{acc.name}: position is for argmax/argmin")
+        _require(
+            (stmt.position is not None) == acc.op.startswith("arg"),
+            f"{acc.name}: position is for argmax/argmin",
+        )
         _require(stmt.position is None or stmt.position.dtype == "i64", f"{acc.name}: position is not i64")
 
     def _store(self, stmt: Store, bound: frozenset[ix.Var]) -> None:
@@ -119,7 +130,9 @@ class _Verifier:
             elif isinstance(value, Position):
                 self._index(value.index, bound, "position")
             elif isinstance(value, Result):
-                _require(value.acc.name in live, f"{value.acc.name} is read before Init, or out of its iteration")
+                _require(
+                    value.acc.name in live, f"{value.acc.name} is read before Init, or out of its iteration"
+                )
             elif isinstance(value, Checked):
                 _require(value.flag in self.kernel.params and value.flag.role == "flag", "no flag parameter")
 

@@ -1,4 +1,5 @@
-"""Lowering: ATen nodes become tensors that say how each element is computed. See `tensor` for the forms, `graph` for the entry."""
+"""Lowering: ATen nodes become tensors that say how each element is computed. See `tensor` for the forms,
+`graph` for the entry."""
 
 from dyncomp.codegen.lower import (  # noqa: F401  (importing a file registers its lowerings)
     activation,

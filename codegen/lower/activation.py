@@ -36,7 +36,9 @@ def relu(lx: Lowering, node: Any, x: Any) -> Any:
 @lowering("aten.gelu.default")
 def gelu(lx: Lowering, node: Any, x: Any, approximate: str = "none") -> Any:
     def exact(b: Builder, v: Value) -> Value:
-        cdf = b.op("add", b.const(1.0, v.dtype), b.op("erf", b.op("mul", v, b.const(math.sqrt(0.5), v.dtype))))
+        cdf = b.op(
+            "add", b.const(1.0, v.dtype), b.op("erf", b.op("mul", v, b.const(math.sqrt(0.5), v.dtype)))
+        )
         return b.op("mul", b.op("mul", v, b.const(0.5, v.dtype)), cdf)
 
     def by_tanh(b: Builder, v: Value) -> Value:
@@ -75,7 +77,9 @@ def hardtanh(lx: Lowering, node: Any, x: Any, min_val: float = -1.0, max_val: fl
 
 @lowering("aten.hardsigmoid.default")
 def hardsigmoid(lx: Lowering, node: Any, x: Any) -> Any:
-    return result(lx, node, lambda b, v: b.op("div", _relu6_shifted(b, v), b.const(6.0, v.dtype)), [x], x.dtype)
+    return result(
+        lx, node, lambda b, v: b.op("div", _relu6_shifted(b, v), b.const(6.0, v.dtype)), [x], x.dtype
+    )
 
 
 @lowering("aten.hardswish.default")
@@ -100,7 +104,9 @@ def leaky_relu(lx: Lowering, node: Any, x: Any, negative_slope: float = 0.01) ->
 
 
 @lowering("aten.elu.default")
-def elu(lx: Lowering, node: Any, x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
+def elu(
+    lx: Lowering, node: Any, x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0
+) -> Any:
     def compute(b: Builder, v: Value) -> Value:
         def c(value: float) -> Value:
             return b.const(float(value), v.dtype)

@@ -1,10 +1,11 @@
-"""What lowerings build with: pointwise, reduce and view tensors, broadcasting, type promotion, values of Python numbers."""
+"""What lowerings build with: pointwise, reduce and view tensors, broadcasting, type promotion, values of
+Python numbers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -23,13 +24,14 @@ from dyncomp.codegen.lower.tensor import (
     contiguous_strides,
 )
 
-Number = bool | int | float
-Operand = Tensor | Number
+Number: TypeAlias = bool | int | float
+Operand: TypeAlias = Tensor | Number
 Elementwise = Callable[..., Value]
 
 
 class Lowering:
-    """Makes the tensors of one node: gives them the node's name and a key made of its op, its plain arguments and a running number."""
+    """Makes the tensors of one node: gives them the node's name and a key made of its op, its plain
+    arguments and a running number."""
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
@@ -74,7 +76,8 @@ class Lowering:
         shape: Sequence[int] | None = None,
         strides: Sequence[int] | None = None,
     ) -> Pointwise:
-        """`function(b, *values)` on broadcast operands, each first converted to type `compute` (None: left as it is)."""
+        """`function(b, *values)` on broadcast operands, each first converted to type `compute` (None: left
+        as it is)."""
         sources = [o for o in operands if isinstance(o, Tensor)]
         out = tuple(shape) if shape is not None else broadcast_shapes([s.shape for s in sources])
         work = compute and compute_type(compute)
@@ -149,10 +152,14 @@ class Lowering:
     ) -> View:
         """The source under another index. Without strides it is for reading alone."""
         return self._keep(
-            View(tuple(shape), source.dtype, tuple(strides), source=source, to_source=to_source, offset=offset)
+            View(
+                tuple(shape), source.dtype, tuple(strides), source=source, to_source=to_source, offset=offset
+            )
         )
 
-    def reshape(self, source: Tensor, shape: Sequence[int], strides: Sequence[int] = (), offset: int = 0) -> Tensor:
+    def reshape(
+        self, source: Tensor, shape: Sequence[int], strides: Sequence[int] = (), offset: int = 0
+    ) -> Tensor:
         """Row-major regrouping of the dims."""
         shape, old = tuple(shape), source.shape
         return self.view(source, shape, lambda index: regroup(index, shape, old), strides, offset)
@@ -256,8 +263,8 @@ def wrap_int(value: int, dtype: str) -> int:
 
 
 def promote(operands: Sequence[Any], default: torch.dtype | None = None) -> str | None:
-    """Common type of tensors and numbers as ATen finds it: tensors with dims first, then 0-d ones, then Python numbers, each later
-    kind only where its category (bool, int, float) is higher."""
+    """Common type of tensors and numbers as ATen finds it: tensors with dims first, then 0-d ones, then
+    Python numbers, each later kind only where its category (bool, int, float) is higher."""
     kinds: list[torch.dtype | None] = [None, None, None]
     for operand in operands:
         if isinstance(operand, Tensor):
@@ -290,4 +297,3 @@ def _category(dtype: torch.dtype) -> int:
 def vars_of(shape: Shape, prefix: str) -> Indices:
     """One fresh variable a dim."""
     return tuple(var(f"{prefix}{d}", size) for d, size in enumerate(shape))
-

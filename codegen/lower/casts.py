@@ -1,4 +1,5 @@
-"""Conversions and copies. A conversion to a half type rounds where the program asks for it, although values stay in f32 in the kernel."""
+"""Conversions and copies. A conversion to a half type rounds where the program asks for it, although
+values stay in f32 in the kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tensors made from numbers: full, zeros, ones, arange, eye and their `_like` forms. They cost nothing inside a kernel."""
+"""Tensors made from numbers: full, zeros, ones, arange, eye and their `_like` forms. They cost nothing
+inside a kernel."""
 
 from __future__ import annotations
 

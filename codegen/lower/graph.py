@@ -1,7 +1,7 @@
 """Lowers a whole ATen graph: fx nodes in, tensors and ATen calls out.
 
-    add = aten.add(x, y); mm = aten.mm(add, w); out = relu(mm)
-    ->  add: Pointwise(x, y);  mm: Storage of ExternCall(aten::mm, add, w);  out: Pointwise(mm)
+add = aten.add(x, y); mm = aten.mm(add, w); out = relu(mm)
+->  add: Pointwise(x, y);  mm: Storage of ExternCall(aten::mm, add, w);  out: Pointwise(mm)
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from dyncomp.codegen.lower.tensor import ExternCall, Storage, Tensor, View
 
 @dataclasses.dataclass
 class LoweredGraph:
-    """`outputs` are the ATen graph's rules with tensors in place of nodes; `opaque` holds outputs of calls that are no plain tensors."""
+    """`outputs` are the ATen graph's rules with tensors in place of nodes; `opaque` holds outputs of calls
+    that are no plain tensors."""
 
     inputs: list[Storage]
     constants: dict[str, Storage]
@@ -92,7 +93,7 @@ class _GraphLowering:
     def _call(self, node: fx.Node) -> Any:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
         if node.target.__name__ == "getitem":  # type: ignore[union-attr]
-            return args[0][args[1]]
+            return args[0][args[1]]  # type: ignore[index]
         name = str(node.target)
         lower = LOWERINGS.get(name)
         if lower is not None and _all_loopable((args, kwargs)):

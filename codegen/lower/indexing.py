@@ -1,6 +1,8 @@
-"""Indexing with data: embedding, index_select, gather, index.Tensor, and slice/select scatters that write a part into a copy.
+"""Indexing with data: embedding, index_select, gather, index.Tensor, and slice/select scatters that write
+a part into a copy.
 
-An index is checked in the kernel (`scope.checked`): out of range raises as in eager. Negative ones wrap where the op allows them.
+An index is checked in the kernel (`scope.checked`): out of range raises as in eager. Negative ones wrap
+where the op allows them.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ INDEX_TYPES = ("i64", "i32")
 def _gather(
     lx: Lowering, node: Any, x: Tensor, dim_of: dict[int, Tensor], index_of: Any, shape_index: Any
 ) -> Any:
-    """Element of x at an index made of plain indices and, for the dims in `dim_of`, of numbers read from tensors."""
+    """Element of x at an index made of plain indices and, for the dims in `dim_of`, of numbers read from
+    tensors."""
     val = node.meta["val"]
     dtype = dtype_of(val)
     if dtype is None or 0 in x.shape or any(t.dtype not in INDEX_TYPES for t in dim_of.values()):
@@ -78,7 +81,8 @@ def gather(lx: Lowering, node: Any, x: Tensor, dim: int, indices: Tensor, sparse
 
 @lowering("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def index_tensor(lx: Lowering, node: Any, x: Tensor, indices: list[Any]) -> Any:
-    """Advanced indexing with integers: the broadcast index dims stand first, or in place of adjacent indexed dims."""
+    """Advanced indexing with integers: the broadcast index dims stand first, or in place of adjacent
+    indexed dims."""
     listed = {d: t for d, t in enumerate(indices) if t is not None}
     if not listed or any(not isinstance(t, Tensor) or t.dtype not in INDEX_TYPES for t in listed.values()):
         return None
@@ -107,7 +111,9 @@ def _inside(scope: Scope, position: Index, first: int, end: int, step: int) -> V
     return inside
 
 
-def _scatter_part(lx: Lowering, node: Any, x: Tensor, part: Tensor, dim: int, span: tuple[int, int, int], keep: bool) -> Any:
+def _scatter_part(
+    lx: Lowering, node: Any, x: Tensor, part: Tensor, dim: int, span: tuple[int, int, int], keep: bool
+) -> Any:
     val = node.meta["val"]
     dtype = dtype_of(val)
     if dtype is None:
@@ -127,7 +133,14 @@ def _scatter_part(lx: Lowering, node: Any, x: Tensor, part: Tensor, dim: int, sp
 
 @lowering("aten.slice_scatter.default")
 def slice_scatter(
-    lx: Lowering, node: Any, x: Tensor, part: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+    lx: Lowering,
+    node: Any,
+    x: Tensor,
+    part: Tensor,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
+    step: int = 1,
 ) -> Any:
     dim %= len(x.shape)
     size = x.shape[dim]
@@ -141,4 +154,3 @@ def select_scatter(lx: Lowering, node: Any, x: Tensor, part: Tensor, dim: int, p
     dim %= len(x.shape)
     place = position % x.shape[dim]
     return _scatter_part(lx, node, x, part, dim, (place, place + 1, 1), False)
-

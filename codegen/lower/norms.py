@@ -1,4 +1,5 @@
-"""Normalisations: layer norm, group norm, batch norm with given statistics, RMS norm. Two passes over a row: mean, then variance."""
+"""Normalisations: layer norm, group norm, batch norm with given statistics, RMS norm. Two passes over a
+row: mean, then variance."""
 
 from __future__ import annotations
 
@@ -108,7 +109,8 @@ def group_norm(
 def _batch_norm_inference(
     lx: Lowering, out: Any, x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, eps: float
 ) -> Tensor | None:
-    """x * a + c with a = weight / sqrt(var + eps) and c = bias - mean * a a channel: two small tensors computed once."""
+    """x * a + c with a = weight / sqrt(var + eps) and c = bias - mean * a a channel: two small tensors
+    computed once."""
     dtype = dtype_of(out)
     if dtype is None or compute_type(dtype) not in FLOATS:
         return None
@@ -149,7 +151,15 @@ def _empty_statistics(lx: Lowering, vals: Any) -> list[Tensor] | None:
 
 @lowering("aten._native_batch_norm_legit_no_training.default")
 def batch_norm_no_training(
-    lx: Lowering, node: Any, x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, momentum: float, eps: float
+    lx: Lowering,
+    node: Any,
+    x: Tensor,
+    weight: Any,
+    bias: Any,
+    mean: Tensor,
+    var: Tensor,
+    momentum: float,
+    eps: float,
 ) -> Any:
     out, *rest = node.meta["val"]
     extras = _empty_statistics(lx, rest)
@@ -196,8 +206,14 @@ def batch_norm_composite(
 
 @lowering("aten.layer_norm.default")
 def layer_norm_composite(
-    lx: Lowering, node: Any, x: Tensor, normalized: list[int], weight: Any = None, bias: Any = None,
-    eps: float = 1e-5, cudnn: bool = True,
+    lx: Lowering,
+    node: Any,
+    x: Tensor,
+    normalized: list[int],
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn: bool = True,
 ) -> Any:
     out = node.meta["val"]
     dtype = dtype_of(out)
@@ -212,7 +228,9 @@ def layer_norm_composite(
 
 
 @lowering("aten._fused_rms_norm.default", "aten.rms_norm.default")
-def rms_norm(lx: Lowering, node: Any, x: Tensor, normalized: list[int], weight: Any = None, eps: Any = None) -> Any:
+def rms_norm(
+    lx: Lowering, node: Any, x: Tensor, normalized: list[int], weight: Any = None, eps: Any = None
+) -> Any:
     vals = node.meta["val"]
     out = vals[0] if isinstance(vals, (tuple, list)) else vals
     dtype = dtype_of(out)

@@ -1,6 +1,7 @@
 """Pointwise families, as tables: one line an op where the op of the loop IR has the same meaning.
 
-Which type is computed in: the promoted type of the operands (`promote`), or the result's type where integers become floats.
+Which type is computed in: the promoted type of the operands (`promote`), or the result's type where
+integers become floats.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from dyncomp.codegen.lower.registry import lowering, register
 from dyncomp.codegen.lower.tensor import Pointwise
 
 # Ops on floats; integers and bools are converted to the default float type first, as the result's type says.
-FLOAT_UNARY = """exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv
+FLOAT_UNARY = """exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh
+atanh erf erfc erfinv
     sqrt rsqrt reciprocal sigmoid lgamma digamma""".split()
 # Ops that leave integers as they are.
 ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "round", "fix": "trunc"}
@@ -149,7 +151,11 @@ def float_class(lx: Lowering, node: Any, x: Any) -> Any:
     name = node.target.__name__.split(".")[0]
     if compute_type(x.dtype) not in FLOATS:
         if name == "signbit":
-            return None if x.dtype == "bool" else result(lx, node, lambda b, v: b.op("lt", v, b.const(0, v.dtype)), [x], None)
+            return (
+                None
+                if x.dtype == "bool"
+                else result(lx, node, lambda b, v: b.op("lt", v, b.const(0, v.dtype)), [x], None)
+            )
         return result(lx, node, lambda b, v: b.const(name == "isfinite", "bool"), [x], None)
     if name == "isfinite":
         return result(
@@ -158,7 +164,8 @@ def float_class(lx: Lowering, node: Any, x: Any) -> Any:
     return result(lx, node, simple(name), [x], x.dtype)
 
 
-# ---- arithmetic -------------------------------------------------------------------------------------------------
+# ---- arithmetic
+# -------------------------------------------------------------------------------------------------
 
 
 def _scaled(b: Builder, value: Value, alpha: bool | int | float) -> Value:

@@ -1,6 +1,7 @@
 """Reductions: sum, mean, prod, extrema, any/all, argmax/argmin, variance, norms.
 
-Sums of half and single floats accumulate in f32, of integers and bools in i64, as ATen does; variance takes two passes.
+Sums of half and single floats accumulate in f32, of integers and bools in i64, as ATen does; variance
+takes two passes.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def _summand(lx: Lowering, x: Tensor, dtype: str) -> Tensor:
 
 
 @lowering("aten.sum.dim_IntList", "aten.sum.default")
-def sum_(lx: Lowering, node: Any, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+def sum_(
+    lx: Lowering, node: Any, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Any:
     out = dtype_of(node.meta["val"])
     if out is None or out == "bool":
         return None
@@ -53,15 +56,21 @@ def sum_(lx: Lowering, node: Any, x: Tensor, dim: Any = None, keepdim: bool = Fa
 
 
 @lowering("aten.prod.default", "aten.prod.dim_int")
-def prod(lx: Lowering, node: Any, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+def prod(
+    lx: Lowering, node: Any, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Any:
     out = dtype_of(node.meta["val"])
     if out is None or out == "bool":
         return None
-    return _reduce(lx, node, "prod", _summand(lx, x, "i64" if compute_type(out) not in FLOATS else out), dim, keepdim)
+    return _reduce(
+        lx, node, "prod", _summand(lx, x, "i64" if compute_type(out) not in FLOATS else out), dim, keepdim
+    )
 
 
 @lowering("aten.mean.dim", "aten.mean.default")
-def mean(lx: Lowering, node: Any, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+def mean(
+    lx: Lowering, node: Any, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Any:
     val = node.meta["val"]
     out = dtype_of(val)
     if out is None or compute_type(out) not in FLOATS:
@@ -70,7 +79,12 @@ def mean(lx: Lowering, node: Any, x: Tensor, dim: Any = None, keepdim: bool = Fa
 
 
 def _mean(
-    lx: Lowering, x: Tensor, dims: Sequence[int], keepdim: bool, dtype: str, strides: Sequence[int] | None = None
+    lx: Lowering,
+    x: Tensor,
+    dims: Sequence[int],
+    keepdim: bool,
+    dtype: str,
+    strides: Sequence[int] | None = None,
 ) -> Tensor:
     kind = compute_type(dtype)
     total = lx.reduce("sum", lx.convert(x, kind), dims, keepdim, kind)
@@ -158,18 +172,26 @@ def _drop_dims(
     lx: Lowering, function: Any, kept: Tensor, dims: Sequence[int], keepdim: bool, dtype: str, val: Any
 ) -> Tensor:
     """A per-row result: `function` of a tensor with dims kept as 1, shaped as `keepdim` says."""
-    source = kept if keepdim else lx.reshape(kept, tuple(s for d, s in enumerate(kept.shape) if d not in dims))
+    source = (
+        kept if keepdim else lx.reshape(kept, tuple(s for d, s in enumerate(kept.shape) if d not in dims))
+    )
     return lx.elementwise(function, [source], dtype, shape=val.shape, strides=val.stride())
 
 
 @lowering("aten.var.correction", "aten.std.correction")
-def variance(lx: Lowering, node: Any, x: Tensor, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
-    both = _variance(lx, x, dim, correction, keepdim, node.meta["val"], node.target.__name__.startswith("std"))
+def variance(
+    lx: Lowering, node: Any, x: Tensor, dim: Any = None, correction: Any = None, keepdim: bool = False
+) -> Any:
+    both = _variance(
+        lx, x, dim, correction, keepdim, node.meta["val"], node.target.__name__.startswith("std")
+    )
     return both and both[0]
 
 
 @lowering("aten.var.dim", "aten.std.dim")
-def variance_dim(lx: Lowering, node: Any, x: Tensor, dim: Any, unbiased: bool = True, keepdim: bool = False) -> Any:
+def variance_dim(
+    lx: Lowering, node: Any, x: Tensor, dim: Any, unbiased: bool = True, keepdim: bool = False
+) -> Any:
     return variance(lx, node, x, dim, 1 if unbiased else 0, keepdim)
 
 
@@ -182,24 +204,39 @@ def variance_mean(
     both = _variance(lx, x, dim, correction, keepdim, spread_val, root)
     if both is None:
         return None
-    average = _drop_dims(lx, lambda b, v: v, both[1], dims_of(x, dim), keepdim, FROM_TORCH[mean_val.dtype], mean_val)
+    average = _drop_dims(
+        lx, lambda b, v: v, both[1], dims_of(x, dim), keepdim, FROM_TORCH[mean_val.dtype], mean_val
+    )
     return both[0], average
 
 
 @lowering("aten.linalg_vector_norm.default")
 def vector_norm(
-    lx: Lowering, node: Any, x: Tensor, order: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
+    lx: Lowering,
+    node: Any,
+    x: Tensor,
+    order: Any = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    dtype: Any = None,
 ) -> Any:
     val = node.meta["val"]
     out = dtype_of(val)
-    if out is None or compute_type(out) not in FLOATS or 0 in x.shape or order not in (1, 2, math.inf, -math.inf):
+    if (
+        out is None
+        or compute_type(out) not in FLOATS
+        or 0 in x.shape
+        or order not in (1, 2, math.inf, -math.inf)
+    ):
         return None
     kind = compute_type(out)
     wide, dims = lx.convert(x, kind), dims_of(x, dim)
     if order == 2:
         squares = lx.elementwise(lambda b, v: b.op("mul", v, v), [wide], kind, shape=x.shape)
         total = lx.reduce("sum", squares, dims, keepdim, kind)
-        return lx.elementwise(lambda b, v: b.op("sqrt", v), [total], out, shape=val.shape, strides=val.stride())
+        return lx.elementwise(
+            lambda b, v: b.op("sqrt", v), [total], out, shape=val.shape, strides=val.stride()
+        )
     size = lx.elementwise(lambda b, v: b.op("abs", v), [wide], kind, shape=x.shape)
     op = {1: "sum", math.inf: "max", -math.inf: "min"}[order]
     return lx.reduce(op, size, dims, keepdim, out, strides=val.stride())
@@ -209,7 +246,11 @@ def vector_norm(
 def logsumexp(lx: Lowering, node: Any, x: Tensor, dim: Any, keepdim: bool = False) -> Any:
     val = node.meta["val"]
     out = dtype_of(val)
-    if out is None or 0 in x.shape or val.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+    if (
+        out is None
+        or 0 in x.shape
+        or val.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+    ):
         return None
     kind = compute_type(out)
     wide, dims = lx.convert(x, kind), dims_of(x, dim)
@@ -220,7 +261,11 @@ def logsumexp(lx: Lowering, node: Any, x: Tensor, dim: Any, keepdim: bool = Fals
         return b.op("where", b.op("isinf", m), zero, m)
 
     shift = lx.elementwise(finite, [peak], kind, shape=peak.shape)
-    powers = lx.elementwise(lambda b, v, m: b.op("exp", b.op("sub", v, m)), [wide, shift], kind, shape=x.shape)
+    powers = lx.elementwise(
+        lambda b, v, m: b.op("exp", b.op("sub", v, m)), [wide, shift], kind, shape=x.shape
+    )
     total = lx.reduce("sum", powers, dims, True, kind)
-    whole = lx.elementwise(lambda b, s, m: b.op("add", b.op("log", s), m), [total, shift], kind, shape=total.shape)
+    whole = lx.elementwise(
+        lambda b, s, m: b.op("add", b.op("log", s), m), [total, shift], kind, shape=total.shape
+    )
     return _drop_dims(lx, lambda b, v: v, whole, dims, keepdim, out, val)

@@ -1,10 +1,12 @@
-"""Which function lowers which ATen op. Imports nothing of the lowerings: the package's `__init__` imports them.
+"""Which function lowers which ATen op. Imports nothing of the lowerings: the package's `__init__` imports
+them.
 
     @lowering("aten.relu.default")
     def relu(lx, node, x): ...
 
-A lowering gets the graph builder `lx` (`builder.Lowering`), the fx node (for `meta["val"]`) and the node's arguments with tensors lowered. It returns
-a lowered tensor, a tuple of them, or None: this case is left to ATen.
+A lowering gets the graph builder `lx` (`builder.Lowering`), the fx node (for `meta["val"]`) and the node's
+arguments with tensors lowered. It returns a lowered tensor, a tuple of them, or None: this case is left to
+ATen.
 """
 
 from __future__ import annotations

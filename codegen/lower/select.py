@@ -106,7 +106,9 @@ def triangle(lx: Lowering, node: Any, x: Tensor, diagonal: int = 0) -> Any:
 
 
 @lowering("aten.nan_to_num.default")
-def nan_to_num(lx: Lowering, node: Any, x: Tensor, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
+def nan_to_num(
+    lx: Lowering, node: Any, x: Tensor, nan: Any = None, posinf: Any = None, neginf: Any = None
+) -> Any:
     if x.dtype not in FLOATS or posinf is None or neginf is None:
         return None
 

@@ -1,4 +1,5 @@
-"""Ops that move elements: cat, stack, pad, flip, roll, repeat. Each element is read from one place, under a guard where it may not exist."""
+"""Ops that move elements: cat, stack, pad, flip, roll, repeat. Each element is read from one place, under
+a guard where it may not exist."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from dyncomp.codegen.lower.tensor import Indices, Scope, Tensor
 MOST_PARTS = 4  # beyond that a chain of selections costs more than ATen's copies
 
 
-def _select_part(lx: Lowering, node: Any, parts: Sequence[Tensor], dim: int, sizes: Sequence[int], keep: bool) -> Any:
+def _select_part(
+    lx: Lowering, node: Any, parts: Sequence[Tensor], dim: int, sizes: Sequence[int], keep: bool
+) -> Any:
     """parts joined along `dim`; `keep`: the parts have that dim themselves."""
     val = node.meta["val"]
     dtype = dtype_of(val)
@@ -98,7 +101,10 @@ def flip(lx: Lowering, node: Any, x: Tensor, dims: list[int]) -> Any:
     rank = len(x.shape)
     turned = {d % max(rank, 1) for d in dims}
     return _remap(
-        lx, node, x, lambda index: tuple(x.shape[d] - 1 - i if d in turned else i for d, i in enumerate(index))
+        lx,
+        node,
+        x,
+        lambda index: tuple(x.shape[d] - 1 - i if d in turned else i for d, i in enumerate(index)),
     )
 
 
@@ -122,7 +128,10 @@ def repeat(lx: Lowering, node: Any, x: Tensor, repeats: list[int]) -> Any:
         return None
     rank = len(x.shape)
     return _remap(
-        lx, node, x, lambda index: tuple(i % n for i, n in zip(index[len(index) - rank :], x.shape, strict=True))
+        lx,
+        node,
+        x,
+        lambda index: tuple(i % n for i, n in zip(index[len(index) - rank :], x.shape, strict=True)),
     )
 
 
@@ -132,5 +141,3 @@ def repeat_interleave(lx: Lowering, node: Any, x: Tensor, count: int, dim: Any =
         return None
     dim %= len(x.shape)
     return _remap(lx, node, x, lambda index: (*index[:dim], index[dim] // count, *index[dim + 1 :]))
-
-

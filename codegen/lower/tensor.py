@@ -5,9 +5,10 @@
     Reduce      each element is an accumulator over some dims of a source tensor
     View        the same elements under another index (an alias, or part of one)
 
-A tensor says what its elements are, not where they are kept: Pointwise, Reduce and View need memory only if the scheduler decides so.
-Bodies are define-by-run: `body(scope, index)` is called with whatever scope the caller needs: one that records what is read, or one that builds
-loop IR. `scope.read(tensor, index)` inlines or loads as the scope sees fit.
+A tensor says what its elements are, not where they are kept: Pointwise, Reduce and View need memory only
+if the scheduler decides so. Bodies are define-by-run: `body(scope, index)` is called with whatever scope
+the caller needs: one that records what is read, or one that builds loop IR. `scope.read(tensor, index)`
+inlines or loads as the scope sees fit.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Scope(Protocol):
     b: Builder
 
     def read(self, tensor: Tensor, index: Indices, guard: Value | None = None) -> Value:
-        """The element at an index, in compute type. Where `guard` is false nothing is touched and the value is arbitrary."""
+        """The element at an index, in compute type. Where `guard` is false nothing is touched and the
+        value is arbitrary."""
 
     def checked(self, value: Value, extent: int) -> Value:
         """An index from data: negative ones wrap, ones out of range make the call fail as in eager."""
@@ -43,7 +45,8 @@ Body = Callable[[Scope, Indices], Value]
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Tensor:
-    """Base. `strides` is the layout in memory if it ever gets some; `key` says what it computes, apart from its inputs."""
+    """Base. `strides` is the layout in memory if it ever gets some; `key` says what it computes, apart
+    from its inputs."""
 
     shape: Shape
     dtype: str
@@ -89,7 +92,8 @@ class Pointwise(Tensor):
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Reduce(Tensor):
-    """Accumulates `source` over `dims`. `part` is "position" for the index of argmax and argmin (row-major over `dims`)."""
+    """Accumulates `source` over `dims`. `part` is "position" for the index of argmax and argmin (row-major
+    over `dims`)."""
 
     op: str = dataclasses.field(kw_only=True)
     source: Tensor = dataclasses.field(kw_only=True)
@@ -110,7 +114,8 @@ class Reduce(Tensor):
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
 class View(Tensor):
-    """`to_source` maps an index of the view to one of the source. `offset`: elements from the start of the storage, as eager has it."""
+    """`to_source` maps an index of the view to one of the source. `offset`: elements from the start of the
+    storage, as eager has it."""
 
     source: Tensor = dataclasses.field(kw_only=True)
     to_source: Callable[[Indices], Indices] = dataclasses.field(kw_only=True)
@@ -123,9 +128,11 @@ class View(Tensor):
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
 class ExternCall:
-    """A call of an ATen op. Tensor arguments stand in `args` and `kwargs` as lowered tensors; results as Storage (None: no tensor).
+    """A call of an ATen op. Tensor arguments stand in `args` and `kwargs` as lowered tensors; results as
+    Storage (None: no tensor).
 
-    `ordered`: draws random numbers, so it keeps its place among its kind. `aliases`: a result may share memory with an argument.
+    `ordered`: draws random numbers, so it keeps its place among its kind. `aliases`: a result may share
+    memory with an argument.
     """
 
     name: str

@@ -15,7 +15,8 @@ _FLAG = Param("flag", "i64", "flag")
 
 @dataclasses.dataclass(frozen=True)
 class Read:
-    """One element read of a tensor that is not inlined. `picked`: its place depends on data, so it must be in memory."""
+    """One element read of a tensor that is not inlined. `picked`: its place depends on data, so it must be
+    in memory."""
 
     tensor: Tensor
     index: Indices

@@ -1,13 +1,15 @@
 """Puts tensors that can share loops into one group: one group becomes one kernel.
 
-    m = max(x, -1); e = exp(x - m); s = sum(e, -1); y = e / s      ->  one group over (rows | columns), columns reduced
+    m = max(x, -1); e = exp(x - m); s = sum(e, -1); y = e / s      ->  one group over (rows | columns),
+    columns reduced
 
-A group has an iteration space: kept variables, and reduced ones if it holds a reduction. Each member has a canonical index, its index in
-terms of these variables; a member is computed at that index alone, so it may be read inside the group only there.
+A group has an iteration space: kept variables, and reduced ones if it holds a reduction. Each member has a
+canonical index, its index in terms of these variables; a member is computed at that index alone, so it may
+be read inside the group only there.
 
-Legal: a tensor joins if some index for it makes every read of a member canonical, and if nothing outside lies between the group and the tensor
-(what it reads from outside must not depend on the group). Worth it: it reads a member, or both read the same memory; and the kernel
-does not grow too large.
+Legal: a tensor joins if some index for it makes every read of a member canonical, and if nothing outside
+lies between the group and the tensor (what it reads from outside must not depend on the group). Worth it:
+it reads a member, or both read the same memory; and the kernel does not grow too large.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import Union
+from typing import TypeAlias
 
 from dyncomp.codegen.ir.index import Index, Var, as_index, substitute, variables
 from dyncomp.codegen.lower.builder import linear, unravel, vars_of
@@ -31,7 +33,8 @@ Mapping = dict[Var, Index]
 
 @dataclasses.dataclass(eq=False)
 class Group:
-    """`members` in program order with their canonical indices; `full` the index of an element of the whole space, by shape."""
+    """`members` in program order with their canonical indices; `full` the index of an element of the whole
+    space, by shape."""
 
     number: int
     kept: tuple[Var, ...]
@@ -47,7 +50,7 @@ class Group:
         return self.kept + self.reduced
 
 
-Unit = Union[Group, ExternCall]
+Unit: TypeAlias = Group | ExternCall
 
 
 @dataclasses.dataclass
@@ -63,7 +66,8 @@ class _Candidate:
 
 
 class Grouping:
-    """Assigns solid tensors, in program order, to groups. `dependencies[number]`: bit set of the units that a unit needs."""
+    """Assigns solid tensors, in program order, to groups. `dependencies[number]`: bit set of the units
+    that a unit needs."""
 
     def __init__(self, inlined: set[Tensor], fuse: bool):
         self.inlined = inlined
@@ -237,7 +241,8 @@ class Grouping:
         return inner, outer
 
     def _may_reduce(self, group: Group, inner: set[Var]) -> bool:
-        """A group without reduced variables gets some: not if it already has a reduction over dims of size 1 alone."""
+        """A group without reduced variables gets some: not if it already has a reduction over dims of size
+        1 alone."""
         return bool(inner) or not group.reduced
 
     def _place(self, group: Group, candidate: _Candidate, mapping: Mapping) -> None:
@@ -276,10 +281,16 @@ def _bind(vars_: Indices, place: Indices) -> Mapping:
 
 
 def _solve(candidate: _Candidate, read: Indices, home: Indices, shape: Shape) -> Mapping | None:
-    """The mapping that makes a read at `read` (in the candidate's variables) the read at `home`; None if there is no plain one."""
+    """The mapping that makes a read at `read` (in the candidate's variables) the read at `home`; None if
+    there is no plain one."""
     mapping: Mapping = {}
     for wanted, have in zip(read, home, strict=True):
-        if len(wanted.terms) == 1 and wanted.const == 0 and wanted.terms[0][1] == 1 and isinstance(wanted.terms[0][0], Var):
+        if (
+            len(wanted.terms) == 1
+            and wanted.const == 0
+            and wanted.terms[0][1] == 1
+            and isinstance(wanted.terms[0][0], Var)
+        ):
             if mapping.setdefault(wanted.terms[0][0], have) != have:
                 return None
         elif not wanted.is_const or wanted != have:
@@ -289,6 +300,8 @@ def _solve(candidate: _Candidate, read: Indices, home: Indices, shape: Shape) ->
     if mapping.keys() >= needed:
         return mapping
     # the read covers the whole tensor in row-major order: the candidate is a reshape of it
-    if math.prod(shape) == math.prod(candidate.shape) and linear(read, shape) == linear(candidate.vars, candidate.shape):
+    if math.prod(shape) == math.prod(candidate.shape) and linear(read, shape) == linear(
+        candidate.vars, candidate.shape
+    ):
         return _bind(candidate.vars, unravel(linear(home, shape), candidate.shape))
     return None

@@ -3,7 +3,8 @@
     y = x + 1;  a = exp(y);  b = y * 2      ->  y is inlined in a and b (cheap)
     z = exp(x); a = z + 1;   b = z.sum()    ->  z is not (costly, two readers)
 
-Legal for every pointwise tensor that needs no memory of its own. Worth it: one reader that reads each element about once, or next to no cost.
+Legal for every pointwise tensor that needs no memory of its own. Worth it: one reader that reads each
+element about once, or next to no cost.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ DEEPEST = 40  # nesting of inlined bodies
 
 @dataclasses.dataclass
 class Plan:
-    """`inlined`: computed at each reader. `solid`: the others that kernels compute, in order. `memory`: those that must be in memory."""
+    """`inlined`: computed at each reader. `solid`: the others that kernels compute, in order. `memory`:
+    those that must be in memory."""
 
     inlined: set[Tensor]
     solid: list[Tensor]

@@ -1,6 +1,6 @@
 """Turns a group into a kernel: its program, laid out over loops, with the split into parallel units.
 
-    group (rows | columns)  ->  Kernel(axes=(rows,), vector=columns, Init; Loop(columns, Accumulate); ...)
+group (rows | columns)  ->  Kernel(axes=(rows,), vector=columns, Init; Loop(columns, Accumulate); ...)
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ LONG_ROW = 4096
 
 @dataclasses.dataclass
 class ScheduledKernel:
-    """`buffers`: the tensor behind each kernel parameter; None: the index flag. `members`: what it computes."""
+    """`buffers`: the tensor behind each kernel parameter; None: the index flag. `members`: what it
+    computes."""
 
     kernel: Kernel
     buffers: list[Tensor | None]
@@ -73,7 +74,8 @@ class _Nest:
         return sum(a.weight for a in self.space.accesses if a.index.coefficient(var) == stride)
 
     def _column(self, kept: list[Var], reduced: list[Var]) -> Var | None:
-        """The kept variable to put lanes along, if more memory is contiguous along it than along the reduced ones."""
+        """The kept variable to put lanes along, if more memory is contiguous along it than along the
+        reduced ones."""
         if not kept:
             return None
         best = max(kept, key=lambda v: self._weight(v, 1))
@@ -148,7 +150,9 @@ class _Nest:
         """Cuts a variable into (number of the block, place in the block)."""
         extent = var.extent.const
         block = Var(f"{var.name}b", const(-(-extent // size)))
-        rest: Index = const(size) if extent % size == 0 else minimum(const(size), const(extent) - block * size)
+        rest: Index = (
+            const(size) if extent % size == 0 else minimum(const(size), const(extent) - block * size)
+        )
         inner = Var(f"{var.name}i", rest)
         self.change[var] = block * size + inner
         return block, inner
@@ -165,12 +169,16 @@ class _Nest:
         """All statements of a kernel without reduced variables."""
         rewriter = self._rewriter()
         return [
-            _rebuilt(s, rewriter) for n in stages for s in (*self.program.stages[n].inner, *self.program.stages[n].outer)
+            _rebuilt(s, rewriter)
+            for n in stages
+            for s in (*self.program.stages[n].inner, *self.program.stages[n].outer)
         ]
 
     def _stages(self, reduced: list[Var], rows: bool) -> list[Stmt]:
         rewriter = self._rewriter()
-        inner: list[Statements] = [[_rebuilt(s, rewriter) for s in stage.inner] for stage in self.program.stages]
+        inner: list[Statements] = [
+            [_rebuilt(s, rewriter) for s in stage.inner] for stage in self.program.stages
+        ]
         if rows:
             inner, self.scratch = cache_rows(self.program.builder, inner, reduced)
         out: list[Stmt] = []

@@ -1,11 +1,12 @@
-"""Chooses the loops of a kernel: splits, orders and merges variables so that lanes run along contiguous memory.
+"""Chooses the loops of a kernel: splits, orders and merges variables so that lanes run along contiguous
+memory.
 
     x[i, j] over strides (64, 1), shape (8, 64)         ->  one variable of extent 512
     y.t() + x, rows i, columns j                         ->  blocks of both; vector = j, tile = i
     sum over rows i of x[i, j]                           ->  vector = j (kept), i inside
 
-Steps, each a function: `split_variables` (j//64, j%64 become variables), `ordered` (by the strides of the accesses that move most),
-`merged`, then `choose_lanes`.
+Steps, each a function: `split_variables` (j//64, j%64 become variables), `ordered` (by the strides of the
+accesses that move most), `merged`, then `choose_lanes`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ Mapping = dict[Var, Index]
 
 @dataclasses.dataclass
 class Access:
-    """An index into a buffer, with the bytes it moves over the whole kernel as weight. `weight` 0: a position or a guard's bound."""
+    """An index into a buffer, with the bytes it moves over the whole kernel as weight. `weight` 0: a
+    position or a guard's bound."""
 
     index: Index
     weight: int
@@ -111,10 +113,13 @@ def _next_split(space: Space) -> tuple[Var, int] | None:
 
 
 def ordered(vars_: list[Var], accesses: list[Access], prefer_loads: bool) -> list[Var]:
-    """Outermost first: by the stride in the access that moves most; variables that it does not know keep their place."""
+    """Outermost first: by the stride in the access that moves most; variables that it does not know keep
+    their place."""
     if len(vars_) < 2:
         return vars_
-    ranked = sorted((a for a in accesses if a.weight), key=lambda a: (a.weight, a.store != prefer_loads), reverse=True)
+    ranked = sorted(
+        (a for a in accesses if a.weight), key=lambda a: (a.weight, a.store != prefer_loads), reverse=True
+    )
     best = ranked[0] if ranked else None
     if best is None:
         return vars_
@@ -144,7 +149,12 @@ def _joins(accesses: list[Access], outer: Var, inner: Var) -> bool:
     for access in accesses:
         if access.index.coefficient(outer) != access.index.coefficient(inner) * inner.extent.const:
             return False
-        if any(a in (outer, inner) for atom, _ in access.index.terms if not isinstance(atom, Var) for a in _inside(atom)):
+        if any(
+            a in (outer, inner)
+            for atom, _ in access.index.terms
+            if not isinstance(atom, Var)
+            for a in _inside(atom)
+        ):
             return False
     return True
 
@@ -154,7 +164,8 @@ def _inside(atom: object) -> Iterable[object]:
 
 
 def _join(space: Space, outer: Var, inner: Var, whole: Var) -> None:
-    """Writes outer*c*E + inner*c as whole*c. Program variables keep a form with // and %, which only joined indices are free of."""
+    """Writes outer*c*E + inner*c as whole*c. Program variables keep a form with // and %, which only
+    joined indices are free of."""
     size = inner.extent.const
     change: Mapping = {outer: whole // size, inner: whole % size}
     _apply(space, change)

@@ -4,8 +4,9 @@
                                          stage 1:            sum += exp(x-max) inside
                                          stage 2:            out = exp(x-max)/sum inside
 
-A stage is one pass over the reduced variables. What a stage computes needs accumulators of earlier stages alone. `inner` statements
-run for every element, `outer` ones once for each kept index, after the stage's pass.
+A stage is one pass over the reduced variables. What a stage computes needs accumulators of earlier stages
+alone. `inner` statements run for every element, `outer` ones once for each kept index, after the stage's
+pass.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Stage:
 
 @dataclasses.dataclass
 class Program:
-    """`buffers`: the tensor in memory behind each parameter, None for the flag. `written`: where each stored tensor went."""
+    """`buffers`: the tensor in memory behind each parameter, None for the flag. `written`: where each
+    stored tensor went."""
 
     builder: Builder
     stages: list[Stage]
@@ -101,7 +103,8 @@ class _Writer:
             self._stage(stage).outer.append(Store(out, self._address(tensor, index), value))
 
     def _source_index(self, tensor: Reduce, index: Indices) -> tuple[Indices, Index | None]:
-        """The source's index in the group's variables, and the position over the reduced dims (argmax/argmin)."""
+        """The source's index in the group's variables, and the position over the reduced dims
+        (argmax/argmin)."""
         shape = tensor.source.shape
         for place_shape, place in self.group.places:
             if place_shape == shape and all(place[d] == i for d, i in tensor.kept(index).items()):
@@ -132,7 +135,9 @@ class _Writer:
     def _value_stage(self, root_value: Value) -> int:
         """Stages that must be over before a value can be computed."""
         needed = {acc.name for acc in results_in(root_value)}
-        return max((n + 1 for n, stage in enumerate(self.stages) for a in stage.accs if a.name in needed), default=0)
+        return max(
+            (n + 1 for n, stage in enumerate(self.stages) for a in stage.accs if a.name in needed), default=0
+        )
 
     # ---- the scope that bodies see
 

@@ -9,7 +9,8 @@ from dyncomp.errors import InternalError
 
 
 def order_units(grouping: Grouping, positions: list[int]) -> list[int]:
-    """Unit numbers in execution order. `positions`: place of each unit in program order, which breaks ties."""
+    """Unit numbers in execution order. `positions`: place of each unit in program order, which breaks
+    ties."""
     count = len(grouping.units)
     readers: list[list[int]] = [[] for _ in range(count)]
     missing = [0] * count

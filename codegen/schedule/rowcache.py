@@ -3,7 +3,8 @@
     stage 1: s += exp(x - m)                 stage 1: row[c] = exp(x - m); s += row value
     stage 2: y = exp(x - m) / s      ->      stage 2: y = row[c] / s
 
-A value that an earlier stage also stores to memory in full precision is loaded from there. Rows longer than `LONGEST` are not kept.
+A value that an earlier stage also stores to memory in full precision is loaded from there. Rows longer
+than `LONGEST` are not kept.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ WORTH = 12  # machine operations saved an element
 Statements = list[Accumulate | Store]
 
 
-def cache_rows(b: Builder, stages: list[Statements], reduced: list[Var]) -> tuple[list[Statements], list[Scratch]]:
+def cache_rows(
+    b: Builder, stages: list[Statements], reduced: list[Var]
+) -> tuple[list[Statements], list[Scratch]]:
     """`stages`: the inner statements of each stage. Returns them rewritten, and the arrays that they use."""
     length = 1
     for var in reduced:
@@ -74,7 +77,9 @@ class _RowCache:
             own = bool(variables(value.index) & self.reduced)
         self.varies[value] = own or any(self.varies[c] for c in children)
         here = OPS[value.name].cost if isinstance(value, Op) else 0
-        self.cost[value] = here + sum(self.cost[c] for c in children if self.varies[c]) if self.varies[value] else 0
+        self.cost[value] = (
+            here + sum(self.cost[c] for c in children if self.varies[c]) if self.varies[value] else 0
+        )
 
     def _look_down(self, root: Value, number: int) -> None:
         stack = [root]

@@ -1,12 +1,13 @@
 """The schedule of a lowered graph: kernels and ATen calls in order.
 
-Passes, in order: choose what is inlined, group, order the units, decide what must be in memory, build one kernel a group.
+Passes, in order: choose what is inlined, group, order the units, decide what must be in memory, build one
+kernel a group.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Union
+from typing import TypeAlias
 
 from dyncomp import config
 from dyncomp.codegen.ir.verify import verify
@@ -17,7 +18,7 @@ from dyncomp.codegen.schedule.inline import Plan, choose_inlined
 from dyncomp.codegen.schedule.kernel import ScheduledKernel, build_kernel
 from dyncomp.codegen.schedule.order import order_units
 
-Step = Union[ScheduledKernel, ExternCall]
+Step: TypeAlias = ScheduledKernel | ExternCall
 
 
 @dataclasses.dataclass
@@ -56,7 +57,9 @@ def _group(graph: LoweredGraph, plan: Plan) -> tuple[Grouping, list[int]]:
             previous = item if item.ordered else previous
         elif item in solid:
             grouping.add_tensor(item)
-    positions = [u.last if isinstance(u, Group) else n for u, n in zip(grouping.units, grouping.born, strict=True)]
+    positions = [
+        u.last if isinstance(u, Group) else n for u, n in zip(grouping.units, grouping.born, strict=True)
+    ]
     return grouping, positions
 
 

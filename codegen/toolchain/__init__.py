@@ -1,6 +1,6 @@
 """From C++ text to callable addresses: find the compiler, compile in parallel, keep the result on disk.
 
-    build([KernelSource(symbol, text), ...]) -> Built(addresses={symbol: address}, libraries=[...])
+build([KernelSource(symbol, text), ...]) -> Built(addresses={symbol: address}, libraries=[...])
 """
 
 from dyncomp.codegen.toolchain.build import Built, build, forget

@@ -1,6 +1,7 @@
 """Compiles kernels into this process: memory first, then the disk cache, then the compiler.
 
-Missing kernels are spread over one translation unit per core and compiled side by side; equal kernels have equal
+Missing kernels are spread over one translation unit per core and compiled side by side; equal kernels have
+equal
 symbols and are built once, whichever graphs they come from.
 """
 
@@ -30,7 +31,8 @@ HEADER = '#include "vec_math.h"\n'
 
 @dataclasses.dataclass(frozen=True)
 class Built:
-    """Addresses by symbol. The code stays mapped while `libraries` lives (and in this module until `forget`)."""
+    """Addresses by symbol. The code stays mapped while `libraries` lives (and in this module until
+    `forget`)."""
 
     addresses: dict[str, int]
     libraries: tuple[ctypes.CDLL, ...]
@@ -56,7 +58,8 @@ def build(sources: list[KernelSource]) -> Built:
 
 
 def forget() -> None:
-    """Drops this process's table, so that the next build asks the disk again. Plans keep their own handles."""
+    """Drops this process's table, so that the next build asks the disk again. Plans keep their own
+    handles."""
     with _lock:
         _loaded.clear()
 
@@ -82,7 +85,9 @@ def _load_or_compile(sources: list[KernelSource], isa: Isa) -> None:
         cache.trim(config.cache_size_mb * 1_000_000)
 
 
-def _load_cached(sources: list[KernelSource], keys: dict[str, str], cache: DiskCache, isa: Isa) -> list[KernelSource]:
+def _load_cached(
+    sources: list[KernelSource], keys: dict[str, str], cache: DiskCache, isa: Isa
+) -> list[KernelSource]:
     """Loads what the disk has; returns the rest."""
     by_library: dict[pathlib.Path, list[KernelSource]] = {}
     missing = []
@@ -113,7 +118,7 @@ def _compile_group(
         try:
             compiler.compile(path, built, isa, INCLUDE)
         except ToolchainError as e:
-            raise ToolchainError(f"{e}\n  kept as: {_keep(text)}") from e
+            raise ToolchainError(f"{e}\n  source kept as: {_keep(text)}") from e
         library = cache.store(built, [keys[s.symbol] for s in group]) if cache else built
         _load(library, group, isa)
 
@@ -164,5 +169,11 @@ def _headers_digest() -> str:
 
 def _key(source: KernelSource, compiler: Compiler, isa: Isa) -> str:
     """Everything that the machine code depends on."""
-    parts = (source.text, _headers_digest(), compiler.version, " ".join(compiler.command), " ".join(compiler.flags(isa)))
+    parts = (
+        source.text,
+        _headers_digest(),
+        compiler.version,
+        " ".join(compiler.command),
+        " ".join(compiler.flags(isa)),
+    )
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -20,8 +20,10 @@ MISSING = (
 )
 
 # -O1 compiles twice as fast as -O2 and loses nothing here: the emitter has already vectorised and unrolled.
-# Contraction stays off, so that a user's a*b+c rounds twice as in eager; the math header asks for FMA by name.
-# Selects stay selects under -fno-trapping-math; nothing that changes results (reassociation, finite-only) is on.
+# Contraction stays off, so that a user's a*b+c rounds twice as in eager; the math header asks for FMA by
+# name.
+# Selects stay selects under -fno-trapping-math; nothing that changes results (reassociation, finite-only)
+# is on.
 BASE_FLAGS = (
     "-x", "c++", "-std=c++17", "-O1", "-fPIC", "-shared", "-pipe", "-w",
     "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fno-exceptions", "-fno-rtti",
@@ -51,7 +53,7 @@ class Compiler:
             shown = "\n  ".join(lines[:20]) or f"exit status {done.returncode} without output"
             raise ToolchainError(
                 f"the C++ compiler rejected generated code\n  command: {shlex.join(command)}\n"
-                f"  source: {source}\n  {shown}"
+                f"  {shown}"
             )
 
 

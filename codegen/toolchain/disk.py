@@ -3,7 +3,8 @@
     <folder>/lib/<sha256>.so         several kernels, named by the digest of its own bytes
     <folder>/ref/<kernel key>        one line: the digest of the library that defines the kernel
 
-A library is loaded only after its digest was checked, so that a torn or edited file is never executed; the folder
+A library is loaded only after its digest was checked, so that a torn or edited file is never executed; the
+folder
 must belong to this user alone, since what it holds will run. Writers use a temporary name and rename, so any
 number of processes may share the folder. The least recently used libraries go when it outgrows its bound.
 """
@@ -48,7 +49,10 @@ class DiskCache:
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as e:
-            _warn_once("damaged", f"dyncomp: unreadable kernel cache entry {self.references / key}: {e}; compiling again")
+            _warn_once(
+                "damaged",
+                f"dyncomp: unreadable kernel cache entry {self.references / key}: {e}; compiling again",
+            )
             return None
         library = self.libraries / f"{digest}.so"
         try:
@@ -59,7 +63,9 @@ class DiskCache:
             _warn_once("damaged", f"dyncomp: unreadable kernel cache file {library}: {e}; compiling again")
             return None
         if hashlib.sha256(data).hexdigest() != digest:
-            _warn_once("damaged", f"dyncomp: damaged kernel cache file {library}; it is removed and compiled again")
+            _warn_once(
+                "damaged", f"dyncomp: damaged kernel cache file {library}; it is removed and compiled again"
+            )
             library.unlink(missing_ok=True)
             return None
         with contextlib.suppress(OSError):
@@ -80,7 +86,8 @@ class DiskCache:
         return tempfile.TemporaryDirectory(prefix="tmp-", dir=self.root, ignore_cleanup_errors=True)
 
     def trim(self, limit_bytes: int) -> None:
-        """Drops the least recently used libraries until the rest is within the bound, and their references."""
+        """Drops the least recently used libraries until the rest is within the bound, and their
+        references."""
         files = []
         for path in self.libraries.iterdir():
             with contextlib.suppress(FileNotFoundError):  # another process trims too
@@ -109,7 +116,8 @@ class DiskCache:
 
 
 def open_cache() -> DiskCache | None:
-    """The cache of the knobs `cache_dir` and `disk_cache`; None (with one warning) if the folder cannot be trusted."""
+    """The cache of the knobs `cache_dir` and `disk_cache`; None (with one warning) if the folder cannot be
+    trusted."""
     if not config.disk_cache:
         return None
     root = (pathlib.Path(config.cache_dir) if config.cache_dir else _default_folder()) / FORMAT
@@ -117,7 +125,10 @@ def open_cache() -> DiskCache | None:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = root.stat()
         if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o022:
-            _warn_once(str(root), f"dyncomp: kernel cache {root} is not used: it must belong to you and be writable by you alone")
+            _warn_once(
+                str(root),
+                f"dyncomp: kernel cache {root} is not used: it must be yours and writable by you alone",
+            )
             return None
         return DiskCache(root)
     except OSError as e:

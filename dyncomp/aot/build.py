@@ -14,7 +14,9 @@ from dyncomp.fake.tensor import TensorMeta, make_fake
 
 
 def build_graph(tape: Tape, inputs: list[Any], epilogue: Epilogue) -> AtenGraph:
-    """One fx node a tape node; placeholders first, in the order of the inputs, also for inputs that nobody reads."""
+    """One fx node a tape node; placeholders first, in the order of the inputs, also for inputs that nobody
+    reads.
+    """
     graph = torch.fx.Graph()
     made: dict[Node, torch.fx.Node] = {}
     constants: dict[str, Any] = {}

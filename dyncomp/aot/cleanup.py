@@ -1,10 +1,11 @@
-"""Passes on the tape that only remove work. Each takes the tape and the nodes that must stay and returns both, rewritten.
+"""Passes on the tape that only remove work. Each takes the tape and the nodes that must stay and returns
+both, rewritten.
 
-    drop_no_ops     y = permute(permute(x, [1, 0]), [1, 0])      ->  y is x
-                    y = view(view(x, [6]), [2, 3])               ->  y = view(x, [2, 3]), or x if that is its shape
-                    y = clone(x) with the same layout            ->  y is x
-    merge_equal     a = add(x, y); b = add(x, y)                 ->  b is a
-    drop_dead       nodes that nobody reads and that draw no random numbers go
+drop_no_ops     y = permute(permute(x, [1, 0]), [1, 0])      ->  y is x
+                y = view(view(x, [6]), [2, 3])               ->  y = view(x, [2, 3])
+                y = clone(x) with the same layout            ->  y is x
+merge_equal     a = add(x, y); b = add(x, y)                 ->  b is a
+drop_dead       nodes that nobody reads and that draw no random numbers go
 """
 
 from __future__ import annotations
@@ -15,7 +16,17 @@ from typing import Any
 
 import torch
 
-from dyncomp.aot.tape import Constant, Input, Node, Tape, is_random, is_view, node_facts, parents, replace_inputs
+from dyncomp.aot.tape import (
+    Constant,
+    Input,
+    Node,
+    Tape,
+    is_random,
+    is_view,
+    node_facts,
+    parents,
+    replace_inputs,
+)
 from dyncomp.fake.tensor import TensorMeta
 from dyncomp.shape.layout import view_strides
 
@@ -54,7 +65,9 @@ def drop_dead(tape: Tape, kept: list[Node]) -> tuple[Tape, list[Node]]:
 
 
 def has_effect(node: Node) -> bool:
-    """True if eager would notice that it did not run: it moves a generator, or returns nothing and so exists to check."""
+    """True if eager would notice that it did not run: it moves a generator, or returns nothing and so
+    exists to check.
+    """
     facts = node_facts(node)
     return facts is not None and (facts.random or not facts.aliased)
 

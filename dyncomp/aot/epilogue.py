@@ -18,7 +18,7 @@ import torch
 
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.store import Recorder, Store, track_of
-from dyncomp.aot.tape import Constant, Input, Node, aliased_parent, memory_root
+from dyncomp.aot.tape import Constant, Input, Node, memory_root
 from dyncomp.fake.tensor import FakeTensor, TensorMeta
 from dyncomp.shape.layout import is_dense
 
@@ -84,7 +84,12 @@ def _output_rules(recorder: Recorder, inputs: list[Any], outputs: list[Any]) -> 
 
 
 def _tensor_rule(
-    recorder: Recorder, inputs: list[Any], fake: FakeTensor, store: Store, owner: int, shared: FakeTensor | None
+    recorder: Recorder,
+    inputs: list[Any],
+    fake: FakeTensor,
+    store: Store,
+    owner: int,
+    shared: FakeTensor | None,
 ) -> Rule:
     meta = fake.meta
     if store.input is not None:
@@ -94,6 +99,8 @@ def _tensor_rule(
             raise Unsupported("an output that is a view of a constant")
         return ("const", store.value.args[0])
     if shared is not None:
+        if not store.exact:
+            raise Unsupported("outputs that share memory with gaps that was written in place")
         return _alias(("output", owner), shared.meta, meta)
     return ("node", _exact(recorder, fake))
 
@@ -118,7 +125,8 @@ def _exact(recorder: Recorder, fake: FakeTensor) -> Node:
 
 
 def own_memory(recorder: Recorder, epilogue: Epilogue) -> Epilogue:
-    """Gives each fresh output memory of its own, and each mutation a value that no earlier write-back changes.
+    """Gives each fresh output memory of its own, and each mutation a value that no earlier write-back
+    changes.
 
     Cleaning up may have left an output that is an input (after dropping a clone), or two that are one node.
     """
@@ -143,13 +151,10 @@ def own_memory(recorder: Recorder, epilogue: Epilogue) -> Epilogue:
 
 def _on_copy(recorder: Recorder, node: Node, root: Node) -> Node:
     """The same chain of views over a copy of its root."""
-    chain = []
+    chain: list[Node] = []
     while node is not root:
         chain.append(node)
-        if aliased_parent(node) is node.args[0]:
-            node = node.args[0]
-        else:  # an item of a multiple view
-            node = node.args[0]
+        node = node.args[0]  # of a view, and of an item of several views
     copied: Node = recorder.emit(aten.clone.default, (root,))
     for step in reversed(chain):
         copied = recorder.emit(step.op, (copied, *step.args[1:]), step.kwargs, step.meta)

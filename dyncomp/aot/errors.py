@@ -4,4 +4,6 @@ from __future__ import annotations
 
 
 class Unsupported(Exception):
-    """The graph does something that a functional graph cannot express. The torch-level graph runs instead, counted."""
+    """The graph does something that a functional graph cannot express. The torch-level graph runs instead,
+    counted.
+    """

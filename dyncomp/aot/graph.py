@@ -16,7 +16,8 @@ from dyncomp.aot.run import Runner
 
 @dataclasses.dataclass(eq=False)
 class AtenGraph:
-    """`mutations`: (input index, fx node of its new value). `outputs`: rules, see `aot.epilogue`. `constants`: by target.
+    """`mutations`: (input index, fx node of its new value). `outputs`: rules, see `aot.epilogue`.
+    `constants`: by target.
 
     `node.meta["val"]` is a FakeTensor, or a tuple/list of them; its strides are those of eager.
     `node.meta["user_line"]` is the user's (file, line) where known.

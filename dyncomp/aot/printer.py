@@ -1,8 +1,8 @@
 """ATen graphs as Python that runs.
 
-    def forward(x0):
-        add = torch.ops.aten.add.Tensor(x0, 1)  # f32[2, 3]
-        return (add,)
+def forward(x0):
+    add = torch.ops.aten.add.Tensor(x0, 1)  # f32[2, 3]
+    return (add,)
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ import torch
 import torch.fx
 
 _SHORT = {
-    torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16", torch.bool: "b8",
-    torch.int64: "i64", torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8",
+    torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16", torch.bool:
+    "b8", torch.int64: "i64", torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8",
     torch.complex64: "c64", torch.complex128: "c128",
 }  # fmt: skip
 
 
 def forward_source(graph: torch.fx.Graph, comments: bool = False) -> str:
-    """Source of `forward(*placeholders) -> tuple`; constants are free names. Values are dropped after their last use."""
+    """Source of `forward(*placeholders) -> tuple`; constants are free names. Values are dropped after
+    their last use.
+    """
     names = [node.name for node in graph.nodes if node.op == "placeholder"]
     lines = [f"def forward({', '.join(names)}):"]
     last_use = _last_uses(graph)
@@ -68,8 +70,9 @@ def _rule(rule: tuple[Any, ...]) -> str:
 def _call(node: torch.fx.Node) -> str:
     if node.target is operator.getitem:
         return f"{_text(node.args[0])}[{node.args[1]}]"
-    namespace, rest = node.target._schema.name.split("::")
-    packet = f"torch.ops.{namespace}.{rest}.{node.target._overloadname}"
+    op: Any = node.target
+    namespace, rest = op._schema.name.split("::")
+    packet = f"torch.ops.{namespace}.{rest}.{op._overloadname}"
     arguments = [_text(a) for a in node.args] + [f"{name}={_text(a)}" for name, a in node.kwargs.items()]
     return f"{packet}({', '.join(arguments)})"
 

@@ -3,8 +3,8 @@
     base, view = base.select(0, 1), new value v of the view   ->   select_scatter(base, v, 0, 1)
     base, view = base.permute(2, 0, 1), v                     ->   v.permute(1, 2, 0)
 
-Each rule gets (emit, base node, new view node, the view's arguments after the base, index among several results) and
-returns the node of the new base.
+Each rule gets (emit, base node, new view node, the view's arguments after the base, index among several
+results) and returns the node of the new base.
 """
 
 from __future__ import annotations

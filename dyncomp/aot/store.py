@@ -1,7 +1,8 @@
 """Functional storages: how reads and writes of aliased tensors become pure values.
 
-One `Store` a storage holds the node of its newest value. Every tensor over it is a chain of views from that value.
-A write through a tensor makes a new value of the whole store; a read after somebody's write replays the chain.
+One `Store` a storage holds the node of its newest value. Every tensor over it is a chain of views from that
+value. A write through a tensor makes a new value of the whole store; a read after somebody's write replays
+the chain.
 
     y = x[0]; y.add_(1); return x * y
       ->   s = select(x, 0, 0); a = add(s, 1); x2 = select_scatter(x, a, 0, 0); mul(x2, a)
@@ -19,7 +20,7 @@ from dyncomp.aot.scatter import reshape, scatter
 from dyncomp.aot.tape import Node, Tape
 from dyncomp.fake.infer import infer
 from dyncomp.fake.tensor import FakeTensor, TensorMeta
-from dyncomp.shape.layout import is_channels_last, is_contiguous, is_dense, iteration_order
+from dyncomp.shape.layout import is_channels_last, is_contiguous, is_dense, iteration_order, numel
 
 aten = torch.ops.aten
 
@@ -30,16 +31,25 @@ class ViewStep(NamedTuple):
     op: torch._ops.OpOverload
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    index: int | None
+    item: int | None
 
 
 class Store:
-    """A storage. `input`: index of the graph input that owns it; `frozen`: a captured constant, which nobody may write."""
+    """A storage. `meta`: how eager lays out the tensor that the chains start from; `value`: the node of its
+    newest value.
 
-    __slots__ = ("value", "version", "input", "frozen")
+    `input`: index of the graph input that owns it. `frozen`: a captured constant, which nobody may write.
+    """
 
-    def __init__(self, value: Node, input: int | None = None, frozen: bool = False):
-        self.value, self.version, self.input, self.frozen = value, 0, input, frozen
+    __slots__ = ("value", "meta", "version", "input", "frozen")
+
+    def __init__(self, value: Node, meta: TensorMeta, input: int | None = None, frozen: bool = False):
+        self.value, self.meta, self.version, self.input, self.frozen = value, meta, 0, input, frozen
+
+    @property
+    def exact(self) -> bool:
+        """True while the value is laid out in memory as in eager."""
+        return self.value.meta is self.meta or self.value.meta.same_layout(self.meta)
 
 
 class Track:
@@ -62,7 +72,9 @@ class Recorder:
         self.tape: Tape = []
         self.line: Any = None
 
-    def emit(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, meta: Any = None) -> Node:
+    def emit(
+        self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, meta: Any = None
+    ) -> Node:
         """A new node; its metadata is inferred from the nodes it reads unless given."""
         kwargs = kwargs or {}
         if meta is None:
@@ -82,6 +94,8 @@ class Recorder:
         track = track_of(fake)
         if track.version != track.store.version:
             node = track.store.value
+            if track.chain:
+                _check_as_strided(track)
             for step in track.chain:
                 node = self.apply_view(node, step)
             track.node, track.version = node, track.store.version
@@ -89,10 +103,11 @@ class Recorder:
 
     def apply_view(self, base: Node, step: ViewStep) -> Node:
         if step.op is aten.view.default:
-            # The value may be laid out more densely than eager's memory, never less, so this is a view in practice.
+            # The value may be laid out more densely than eager's memory, never less, so this is a view in
+            # practice.
             return reshape(self.emit, base, _view_size(base, step))
         node = self.emit(step.op, (base, *step.args), step.kwargs)
-        return node if step.index is None else self.item(node, step.index)
+        return node if step.item is None else self.item(node, step.item)
 
     # ---- writing
 
@@ -103,19 +118,22 @@ class Recorder:
         if store.frozen:
             raise Unsupported("an in-place write to a tensor that is a constant of the graph")
         node = self.in_layout(node, fake.meta)
+        _check_as_strided(track)
         bases = [store.value]
         for step in track.chain[:-1]:
             bases.append(self.apply_view(bases[-1], step))
         new = node
         for step, base in zip(reversed(track.chain), reversed(bases), strict=False):
-            new = scatter(self.emit, step.op, base, new, step.args, step.index)
+            new = scatter(self.emit, step.op, base, new, step.args, step.item)
             new = self.in_layout(new, base.meta)
         store.value = new
         store.version += 1
         track.node, track.version = node, store.version
 
     def in_layout(self, node: Node, like: TensorMeta) -> Node:
-        """`node` in the dtype and memory layout of `like`. Memory with gaps has no functional form: dense, same order."""
+        """`node` in the dtype and memory layout of `like`. Memory with gaps has no functional form: dense,
+        same order.
+        """
         if node.meta.dtype != like.dtype:
             node = self.emit(aten._to_copy.default, (node,), {"dtype": like.dtype})
         if node.meta.strides == like.strides or not is_dense(like.shape, like.strides):
@@ -130,6 +148,25 @@ class Recorder:
         moved = self.emit(aten.permute.default, (node, order))
         dense = self.emit(aten.clone.default, (moved,), {"memory_format": torch.contiguous_format})
         return self.emit(aten.permute.default, (dense, [order.index(dim) for dim in range(len(order))]))
+
+
+def _check_as_strided(track: Track) -> None:
+    """`as_strided` sees memory. A functional value stands for it only if it is dense, laid out as in
+    eager, and whole.
+    """
+    for position, step in enumerate(track.chain):
+        if step.op is not aten.as_strided.default:
+            continue
+        base = track.store.meta
+        view = infer(step.op, (base, *step.args), step.kwargs)
+        reach = (
+            view.offset
+            - base.offset
+            + sum((n - 1) * s for n, s in zip(view.shape, view.strides, strict=True))
+        )
+        inside = view.offset >= base.offset and reach < numel(base.shape)
+        if position > 0 or not inside or not track.store.exact or not is_dense(base.shape, base.strides):
+            raise Unsupported("as_strided on memory that is written in place")
 
 
 def _view_size(base: Node, step: ViewStep) -> Any:

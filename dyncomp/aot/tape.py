@@ -16,7 +16,9 @@ from dyncomp.fake.facts import OpFacts, facts_of
 
 
 class Node:
-    """One operation. `meta`: the `TensorMeta` of the result, or a tuple/list of them. `line`: the user's (file, line)."""
+    """One operation. `meta`: `TensorMeta` of the result, or a tuple/list of them. `line`: the user's
+    (file, line).
+    """
 
     __slots__ = ("op", "args", "kwargs", "meta", "line")
 

@@ -1,9 +1,9 @@
 """From a torch-level graph to a functional ATen graph.
 
-    def forward(self, x):              def forward(x):
-        y = torch.relu(x)        ->        relu = aten.relu.default(x)
-        y.add_(1)                          add = aten.add.Tensor(relu, 1)
-        return y                           return (add,)
+def forward(self, x):              def forward(x):
+    y = torch.relu(x)        ->        relu = aten.relu.default(x)
+    y.add_(1)                          add = aten.add.Tensor(relu, 1)
+    return y                           return (add,)
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.graph import AtenGraph
 from dyncomp.aot.tracer import TraceMode
 from dyncomp.aot.verify import verify
-from dyncomp.fake import FakeError, FakeMode, FakeTensor
+from dyncomp.errors import InternalError
+from dyncomp.fake import FakeError, FakeMode
 
+# What torch raises for wrong shapes, dtypes and arguments.
+_EAGER_ERRORS = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
 _PASSES = (cleanup.drop_no_ops, cleanup.merge_equal, cleanup.drop_dead)
 
 
@@ -38,8 +41,13 @@ def trace_inference(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> AtenGrap
         with torch._C._AutoDispatchBelowAutograd():
             epilogue = plan_epilogue(mode.recorder, fakes, _flat(returned))
             epilogue = _clean(mode, epilogue)
+    except InternalError:
+        raise
     except FakeError as error:
         raise Unsupported(str(error)) from error
+    except _EAGER_ERRORS as error:
+        # Eager raises it too, at the right moment and after the right side effects.
+        raise Unsupported(f"the program raises {type(error).__name__}: {error}") from error
     graph = build_graph(mode.recorder.tape, fakes, epilogue)
     if config.verify_passes:
         verify(graph)
@@ -125,6 +133,3 @@ def _state_restored() -> Iterator[None]:
         for device, enabled, dtype in autocast:
             torch.set_autocast_enabled(device, enabled)
             torch.set_autocast_dtype(device, dtype)
-
-
-__all__ = ["FakeTensor", "trace_inference"]

@@ -1,7 +1,7 @@
 """TraceMode: runs torch operations on fakes and records them, functional, on a tape.
 
-It works below autograd, so that composite operations arrive whole: the kept ones are recorded as they are, the others
-are taken apart by torch's own C++ kernels, exactly as eager would.
+It works below autograd, so that composite operations arrive whole: the kept ones are recorded as they are,
+the others are taken apart by torch's own C++ kernels, exactly as eager would.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import torch
 from dyncomp.aot import normalize
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.leaf import keeps_whole
+from dyncomp.aot.overlap import check_overlap
 from dyncomp.aot.store import Recorder, Store, Track, ViewStep, track_of
 from dyncomp.aot.tape import Constant, Input, Node
-from dyncomp.aot.twin import APPENDING, functional_twin
 from dyncomp.fake import constant, inplace
 from dyncomp.fake.facts import HIDDEN_WRITES, OpFacts, facts_of
 from dyncomp.fake.infer import infer
 from dyncomp.fake.mode import FakeMode
 from dyncomp.fake.real import meta_of_real
 from dyncomp.fake.tensor import FakeStorage, FakeTensor, TensorMeta, make_fake
-from dyncomp.shape.layout import is_dense
+from dyncomp.fake.twin import APPENDING, functional_twin, missing_defaults
 
 aten = torch.ops.aten
 
@@ -43,7 +43,7 @@ class TraceMode(FakeMode):
         for mark in ("_is_param", "_is_buffer"):
             if mark in fake.__dict__:
                 own.__dict__[mark] = fake.__dict__[mark]
-        own.__dict__["track"] = Track(Store(node, input=index), (), node)
+        own.__dict__["track"] = Track(Store(node, fake.meta, input=index), (), node)
         return own
 
     def _fake_of(self, tensor: torch.Tensor, meta: TensorMeta, storage: FakeStorage) -> FakeTensor:
@@ -52,11 +52,11 @@ class TraceMode(FakeMode):
         if isinstance(tensor, torch.nn.Parameter):
             fake.__dict__["_is_param"] = True
         node = self.recorder.emit(Constant, (tensor,), meta=meta)
-        fake.__dict__["track"] = Track(Store(node, frozen=True), (), node)
+        fake.__dict__["track"] = Track(Store(node, meta, frozen=True), (), node)
         return fake
 
     def _lift(self, literal: torch.Tensor) -> FakeTensor:
-        """A literal such as `torch.tensor([1, 2])`: a private constant, and a fresh copy of it on each run."""
+        """A literal such as `torch.tensor([1, 2])`: a private constant, copied afresh on each run."""
         with torch._C._DisableTorchDispatch(), torch._C._AutoDispatchBelowAutograd():
             own = literal.clone()
         meta = meta_of_real(own)
@@ -125,7 +125,7 @@ class TraceMode(FakeMode):
         store = track_of(base).store
         if not node.meta.same_layout(base.meta) or (explicit and (store.input is not None or store.frozen)):
             raise Unsupported("as_strided with an absolute offset, or on memory that was written in place")
-        if store.version and track_of(base).chain:
+        if store.version and (track_of(base).chain or not store.exact):
             raise Unsupported("as_strided on a view of memory that was written in place")
 
     def _in_place(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
@@ -136,7 +136,7 @@ class TraceMode(FakeMode):
         bound = inplace.bind(facts, args, kwargs)
         if op is aten.detach_.default:
             return args[0]
-        self._check_layout(facts, bound)
+        check_overlap(facts, bound)
         # The fake run makes eager's checks; it must see the versions as they were.
         result = inplace.run(self, facts, args, kwargs, wrap=False)
         if op is aten.copy_.default:
@@ -150,14 +150,19 @@ class TraceMode(FakeMode):
     def _out(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
         kwargs = {name: inplace.with_fakes(self, (value,))[0] for name, value in kwargs.items()}
         bound = inplace.bind(facts, args, kwargs)
+        check_overlap(facts, bound)
         result = inplace.run_out(self, facts, args, kwargs, wrap=False)
-        inputs = {name: value for name, value in kwargs.items() if name not in {facts.names[p] for p in facts.written}}
+        inputs = {
+            name: value
+            for name, value in kwargs.items()
+            if name not in {facts.names[p] for p in facts.written}
+        }
         return self._by_twin(facts, bound, args, inputs, result)
 
     def _by_twin(self, facts: OpFacts, bound: dict[str, Any], args: Any, kwargs: Any, result: Any) -> Any:
         """Runs the functional form and writes its results to the written arguments."""
         twin = functional_twin(facts.op)
-        node = self._record(twin, args, kwargs, None)
+        node = self._record(twin, args, {**missing_defaults(facts.op, twin, bound), **kwargs}, None)
         targets = [t for p in facts.written for t in inplace.targets_of(bound.get(facts.names[p]))]
         fresh: list[Any] = []
         if type(node.meta) is TensorMeta:
@@ -169,9 +174,13 @@ class TraceMode(FakeMode):
             fresh, values = values[:count], values[count:]
             fresh = [self._track_fresh(value.meta, value) for value in fresh]
         for target, value in zip(targets, values, strict=True):
+            if facts.random and value.meta.strides != target.meta.strides:
+                raise Unsupported(
+                    f"{facts.op} on a tensor that is not row-major: it would draw in another order"
+                )
             self._write(target, value)
         if fresh:
-            return tuple(fresh)
+            return fresh[0] if len(fresh) == 1 else tuple(fresh)
         return inplace.returned(self, facts, bound, result)
 
     def _copied(self, target: FakeTensor, source: Any) -> Node:
@@ -207,19 +216,12 @@ class TraceMode(FakeMode):
         target.__dict__["track"] = track_of(twin)
         return target
 
-    def _check_layout(self, facts: OpFacts, bound: dict[str, Any]) -> None:
-        """Random fills draw in memory order: in memory with gaps the functional form would draw in another order."""
-        if not facts.random:
-            return
-        for position in facts.written:
-            for target in inplace.targets_of(bound.get(facts.names[position])):
-                if not is_dense(target.meta.shape, target.meta.strides):
-                    raise Unsupported(f"{facts.op} on a tensor with gaps in memory")
-
     # ---- between fakes and nodes
 
     def _record(self, op: Any, args: Any, kwargs: Any, result: Any) -> Node:
-        """Emits `op` on the nodes behind the fakes. `result` holds while their memory is laid out as in eager."""
+        """Emits `op` on the nodes behind the fakes. `result` holds while their memory is laid out as in
+        eager.
+        """
         exact = True
 
         def lower(value: Any) -> Any:
@@ -255,7 +257,7 @@ class TraceMode(FakeMode):
 
     def _track_fresh(self, meta: TensorMeta, node: Node) -> FakeTensor:
         fake = make_fake(meta)
-        fake.__dict__["track"] = Track(Store(node), (), node)
+        fake.__dict__["track"] = Track(Store(node, meta), (), node)
         return fake
 
     def _track_view(self, meta: TensorMeta, base: FakeTensor, step: ViewStep, node: Node) -> FakeTensor:

@@ -1,4 +1,4 @@
-"""Checks an ATen graph: every form that later stages rely on. Used in tests and under `config.verify_passes`."""
+"""Checks an ATen graph: all that later stages rely on. Used in tests and under `config.verify_passes`."""
 
 from __future__ import annotations
 
@@ -33,13 +33,18 @@ def _check_node(graph: AtenGraph, node: torch.fx.Node, seen: set[torch.fx.Node])
     if node.op == "output":
         return
     _require("val" in node.meta, f"{node} has no meta['val']")
+    target: Any = node.target
     if node.op == "get_attr":
         _require(node.target in graph.constants, f"{node} names an unknown constant")
-    elif node.op == "call_function" and node.target is operator.getitem:
-        _require(isinstance(node.args[0].meta["val"], (tuple, list)), f"{node} indexes a single value")
+    elif node.op == "call_function" and target is operator.getitem:
+        source: Any = node.args[0]
+        _require(isinstance(source.meta["val"], (tuple, list)), f"{node} indexes a single value")
     elif node.op == "call_function":
-        _require(isinstance(node.target, torch._ops.OpOverload), f"{node} calls {node.target}, not an ATen operation")
-        _require(not node.target._schema.is_mutable, f"{node} writes its arguments")
+        _require(
+            isinstance(target, torch._ops.OpOverload),
+            f"{node} calls {target}, not an ATen operation",
+        )
+        _require(not target._schema.is_mutable, f"{node} writes its arguments")
         _check_val(node, node.meta["val"])
     else:
         _require(node.op == "placeholder", f"{node} is a {node.op}")
@@ -50,7 +55,8 @@ def _check_val(node: torch.fx.Node, value: Any) -> None:
         for item in value:
             _check_val(node, item)
     elif isinstance(value, torch.Tensor):
-        _require(type(value) is FakeTensor, f"{node} holds a real tensor")
+        _require(isinstance(value, FakeTensor), f"{node} holds a real tensor")
+        assert isinstance(value, FakeTensor)
         agrees = tuple(value.shape) == value.meta.shape and value.stride() == value.meta.strides
         _require(agrees, f"{node} disagrees with its own metadata")
 

@@ -31,12 +31,13 @@ def compile_codegen(request: CompileRequest) -> Callable[..., Any]:
     request.dump("aten_graph.py", str(graph))
     generator = importlib.import_module("dyncomp.codegen.compile")
     options = dict(request.context.options)
+    given = {"dump": request.dump, "fallback": run_graph(request)}
     try:
-        return generator.compile_graph(graph, generator.Options.of(options, dump=request.dump))
+        return generator.compile_graph(graph, generator.Options.of(options, **given))
     except ToolchainError as error:
         _tell_once(error)
         counters.add_fallback("no-compiler")
-        return generator.compile_graph(graph, generator.Options.of(options, dump=request.dump, kernels=False))
+        return generator.compile_graph(graph, generator.Options.of(options, **given, kernels=False))
 
 
 def _tell_once(error: ToolchainError) -> None:

@@ -23,7 +23,8 @@ from dyncomp.bytecode.tables import exception_table, line_table
 
 @dataclasses.dataclass
 class Layout:
-    """Everything of a code object that is not in its instructions. Tables are extended by what these need more."""
+    """Everything of a code object that is not in its instructions. Tables are extended by what these need
+    more."""
 
     name: str
     qualname: str

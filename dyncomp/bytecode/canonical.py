@@ -1,37 +1,39 @@
 """One view of the bytecode of all supported Pythons, for the symbolic interpreter.
 
 In:  a code object
-Out: `CanonicalCode`: a list of `Op`; targets are indices into it; each op knows its raw instructions, and every op
-     is a place where a frame may stop and resume
+Out: `CanonicalCode`: a list of `Op`; targets are indices into it; each op knows its raw instructions, and
+     every op is a place where a frame may stop and resume
 
 What is unified (raw -> canonical):
 
     POP_JUMP_FORWARD_IF_*, POP_JUMP_BACKWARD_IF_*, POP_JUMP_IF_*  -> POP_JUMP_IF_{TRUE,FALSE,NONE,NOT_NONE}
     JUMP_FORWARD, JUMP_BACKWARD, JUMP_BACKWARD_NO_INTERRUPT       -> JUMP
     FOR_ITER                  target is after the loop's END_FOR, where the iterator is off the stack
-    KW_NAMES PRECALL CALL; LOAD_CONST CALL_KW; CALL               -> CALL     arg: count, argval: keyword names
+    KW_NAMES PRECALL CALL; LOAD_CONST CALL_KW; CALL               -> CALL  arg: count, argval: keyword names
     CALL_FUNCTION_EX                                              flag: has **kwargs
     LOAD_METHOD; LOAD_ATTR with the method bit                    -> LOAD_ATTR flag: is_method
     LOAD_GLOBAL                                                   flag: push_null
-    LOAD_SUPER_ATTR                                               flag: is_method, arg: 1 if both arguments were written
+    LOAD_SUPER_ATTR                                               flag: is_method, arg: 1 for super(a, b)
     LOAD_FAST, LOAD_FAST_CHECK                                    -> LOAD_FAST (always checks)
     LOAD_FAST of a cell for a closure, LOAD_CLOSURE               -> LOAD_CLOSURE
-    COMPARE_OP                                                    argval: operator, flag: result goes through bool()
+    COMPARE_OP                                                    argval: operator, flag: gives a bool
     IS_OP, CONTAINS_OP                                            flag: inverted
     BINARY_OP                                                     argval: operator without `=`, flag: in place
-    FORMAT_VALUE, FORMAT_SIMPLE, FORMAT_WITH_SPEC  -> FORMAT_VALUE argval: conversion (str, repr, ascii, None), flag: has a spec
-    CONVERT_VALUE                                                 argval: conversion
-    UNARY_POSITIVE, LIST_TO_TUPLE, PREP_RERAISE_STAR, IMPORT_STAR, ASYNC_GEN_WRAP, PRINT and the other intrinsics: own names
+    FORMAT_SIMPLE, FORMAT_WITH_SPEC, FORMAT_VALUE                 -> FORMAT_VALUE
+                                                                  argval: str, repr, ascii, None; flag: a spec
+    CONVERT_VALUE                                                 argval: str, repr or ascii
+    CALL_INTRINSIC_*, UNARY_POSITIVE, LIST_TO_TUPLE, ...          -> own names: UNARY_POSITIVE, ...
     RETURN_CONST              -> LOAD_CONST RETURN_VALUE
     LOAD_FAST_LOAD_FAST, ...  -> one op a variable
 
-Inlined comprehensions (3.12 and later) save the slot of their variable with LOAD_FAST_AND_CLEAR and put it back with
-STORE_FAST, and the slot may be that of a cell: then the cell itself goes to the stack and back, and in between
-LOAD_FAST and STORE_FAST mean a plain variable, or MAKE_CELL makes a new cell.
+Inlined comprehensions (3.12 and later) save the slot of their variable with LOAD_FAST_AND_CLEAR and put it
+back with STORE_FAST, and the slot may be that of a cell: then the cell itself goes to the stack and back, and
+in between LOAD_FAST and STORE_FAST mean a plain variable, or MAKE_CELL makes a new cell.
 
-A null beside a callable sits where the running Python has it (`Op.null`: "before" or "after" the value that is
-pushed), so that stack depths agree with the raw code. A CALL handler takes both orders: of the two slots under the
-arguments the null one is dropped; if neither is null, the lower is the callable and the upper its first argument.
+A null beside a callable sits where the running Python has it (`Op.null`: "before" or "after" the value that
+is pushed), so that stack depths agree with the raw code. A CALL handler takes both orders: of the two slots
+under the arguments the null one is dropped; if neither is null, the lower is the callable and the upper its
+first argument.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from dyncomp.bytecode.code_table import CodeKey
 from dyncomp.bytecode.decode import decode
 from dyncomp.bytecode.instruction import NO_POSITIONS, Instruction, Positions
 from dyncomp.bytecode.opcodes import (
@@ -76,7 +79,8 @@ class OpHandler:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Op:
-    """One canonical instruction. Which of `arg`, `argval`, `flag` and `target` count is told in the table above."""
+    """One canonical instruction. Which of `arg`, `argval`, `flag` and `target` count is told in the table
+    above."""
 
     name: str
     arg: int = 0
@@ -127,33 +131,25 @@ class CanonicalCode:
         """Place of the op's first raw instruction."""
         return self.instructions.index(op.raw[0])
 
+    def place(self, op: Op) -> Positions:
+        """The op's positions; cleanup code has none, and takes those of what stands before it."""
+        for index in range(op.index, -1, -1):
+            if self.ops[index].line is not None:
+                return self.ops[index].positions
+        return (self.code.co_firstlineno, self.code.co_firstlineno, None, None)
+
     def __str__(self) -> str:
         return "\n".join(map(str, self.ops))
 
 
 @functools.lru_cache(maxsize=4096)
-def _cached(key: _CodeKey) -> CanonicalCode:
+def _cached(key: CodeKey) -> CanonicalCode:
     return _canonical(key.code)
-
-
-class _CodeKey:
-    """A code object by identity: equality of code objects compares their contents, which is slow and too coarse."""
-
-    __slots__ = ("code",)
-
-    def __init__(self, code: types.CodeType):
-        self.code = code
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _CodeKey) and other.code is self.code
-
-    def __hash__(self) -> int:
-        return id(self.code)
 
 
 def canonical(code: types.CodeType) -> CanonicalCode:
     """The canonical view of `code`; shared, so do not change it."""
-    return _cached(_CodeKey(code))
+    return _cached(CodeKey(code))
 
 
 def _canonical(code: types.CodeType) -> CanonicalCode:
@@ -206,7 +202,8 @@ def _link(op: Op, ops: list[Op], first_of: dict[int, int]) -> None:
 
 
 def _loads_for_closure(instructions: list[Instruction], position: int) -> bool:
-    """True for a load of a cell for a new function's closure: loads, BUILD_TUPLE, LOAD_CONST, then the function.
+    """True for a load of a cell for a new function's closure: loads, BUILD_TUPLE, LOAD_CONST, then the
+    function.
 
     3.13 writes LOAD_FAST for it, and also for the variable of an inlined comprehension in the cell's slot.
     """
@@ -330,7 +327,8 @@ _SPECIAL: dict[str, Callable[[tuple[Instruction, ...]], Op]] = {
 }
 
 
-# Opcodes that no function's `co_code` shows to us: decoding takes them away, or only the interpreter itself uses them.
+# Opcodes that no function's `co_code` shows to us: decoding takes them away, or only the interpreter itself
+# uses them.
 NOT_IN_CODE = frozenset(
     {"CACHE", "EXTENDED_ARG", "RESERVED", "INTERPRETER_EXIT", "ENTER_EXECUTOR", "EXIT_INIT_CHECK"}
 )

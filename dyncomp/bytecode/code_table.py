@@ -1,8 +1,8 @@
-"""A table keyed by code objects as individuals.
+"""Tables keyed by code objects as individuals.
 
-Equality of code objects compares their contents and leaves out the file name, so two functions may share an equal
-code object; and their hash fails if a constant is unhashable. Here each code object has its own row, which goes
-when the code object goes.
+Equality of code objects compares their contents and leaves out the file name, so two functions may share an
+equal code object; and their hash fails if a constant is unhashable. Here each code object has its own row,
+which goes when the code object goes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,21 @@ import weakref
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+
+class CodeKey:
+    """A code object as a key of a bounded cache. Holds it."""
+
+    __slots__ = ("code",)
+
+    def __init__(self, code: types.CodeType):
+        self.code = code
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CodeKey) and other.code is self.code
+
+    def __hash__(self) -> int:
+        return id(self.code)
 
 
 class CodeTable(Generic[T]):

@@ -1,22 +1,25 @@
 """Code objects that continue a frame from the middle.
 
 In:  a user's code object, and a `Point`: an instruction and the shape of the frame in front of it
-Out: `resume_code`: a function's code that takes the frame's variables and stack as arguments and runs the rest
+Out: `resume_code`: a function's code that takes the frame's variables and stack and runs the rest
      `step_code`:   the same, but it runs the one instruction itself and hands the rest to resume functions
 
-    def step(x, n, .s0, .s1):          def resume(x, n, .s0):
-        push .s0, .s1                      push .s0
-        <the instruction>                  jump
-        return resume(x, n, pop)           <the user's instructions that can still run>
+    def step(x, n, .s0, .s1):                  def resume(x, n, .s0):
+        push .s0, .s1                              push .s0
+        <the instruction>                          jump
+        return lambda: resume(x, n, pop)           <the user's instructions that can still run>
 
-A step also holds the user's instructions that can run if its own instruction raises inside a `try`: they are not
-compiled again, the frame just goes on as plain Python. Frames of steps are never captured, frames of resume
-functions are captured like any other.
+A step does not call the resume function: it returns it, with the arguments as its defaults, and whoever began
+the frame calls it (`trampoline`). So a loop with a break in it goes round in constant stack space.
 
-Cells are shared, not copied: both kinds have the frame's cells as their closure, in the order of `closure_names`.
-Same code and same point give the same code object, and a point inside a resume function is the same point of the
-user's code, so a loop with a break makes a fixed number of code objects, each with its own cache. Lines, names and
-flags are the user's; `self` stays the first argument, so that `super()` works.
+A step also holds the user's instructions that can run if its own instruction raises inside a `try`: they are
+not compiled again, the frame just goes on as plain Python. Frames of steps are never captured, frames of
+resume functions are captured like any other. A mark among the constants tells which is which.
+
+Cells are shared, not copied: both kinds have the frame's cells as their closure, in the order of
+`closure_names`. Same code and same point give the same code object, and a point inside a resume function is
+the same point of the user's code, so a loop with a break makes a fixed number of code objects, each with its
+own cache. Lines, names and flags are the user's; `self` stays the first argument, so that `super()` works.
 """
 
 from __future__ import annotations
@@ -31,14 +34,14 @@ from collections.abc import Iterable
 from dyncomp.bytecode import spell
 from dyncomp.bytecode.assemble import Layout, assemble
 from dyncomp.bytecode.canonical import CanonicalCode, Op, canonical
-from dyncomp.bytecode.code_table import CodeTable
+from dyncomp.bytecode.code_table import CodeKey, CodeTable
 from dyncomp.bytecode.flow import Flow
 from dyncomp.bytecode.instruction import Handler, Instruction, Positions
 from dyncomp.bytecode.liveness import live_variables
 from dyncomp.bytecode.opcodes import FOR_ITER_SKIPS
 from dyncomp.bytecode.stack_effect import op_effect
 
-# A frame that may look at its own variables keeps them all; else only those that can still be read are passed on.
+# A frame that may look at its own variables keeps them all; else only those that can still be read go on.
 _LOOKS_AT_ITSELF = {
     "LOAD_GLOBAL": frozenset(
         {"locals", "vars", "dir", "eval", "exec", "breakpoint", "_getframe", "currentframe"}
@@ -48,18 +51,7 @@ _LOOKS_AT_ITSELF = {
 
 # Between a break and the end of a frame nothing is worth a resume function if only these are left.
 _TRIVIAL = frozenset(
-    {
-        "NOP",
-        "POP_TOP",
-        "LOAD_CONST",
-        "LOAD_FAST",
-        "STORE_FAST",
-        "LOAD_DEREF",
-        "BUILD_TUPLE",
-        "SWAP",
-        "COPY",
-        "JUMP",
-    }
+    "NOP POP_TOP LOAD_CONST LOAD_FAST STORE_FAST LOAD_DEREF BUILD_TUPLE SWAP COPY JUMP_FORWARD".split()
 )
 _TRIVIAL_LENGTH = 12
 
@@ -73,10 +65,11 @@ class Point:
     """A place in a frame, and the frame's shape there.
 
     `op`: index into `canonical(code).ops`; `nulls`: for each stack slot, bottom first, whether it is a null;
-    `bound`: the variables that have a value, cells of the closure apart; `shadowed`: variables of the closure whose
-    slot an inlined comprehension uses for its own variable just now (their cells are on the stack, and `bound` may
-    name them); `entered`: slots of `handled_slots` whose exception was raised and caught while tracing, so that it is not
-    yet the one that a bare `raise` would raise again: `.s<i>` of these is that exception, not the older one.
+    `bound`: the variables that have a value, cells of the closure apart; `shadowed`: variables of the closure
+    whose slot an inlined comprehension uses for its own variable just now (their cells are on the stack, and
+    `bound` may name them); `entered`: slots of `handled_slots` whose exception was raised and caught while
+    tracing, so that it is not yet the one that a bare `raise` would raise again: `.s<i>` of these is that
+    exception, not the older one.
     """
 
     op: int
@@ -90,7 +83,6 @@ class Point:
 class Origin:
     """What a generated code object was made from. `ops` maps its ops to ops of `code` (-1: the entry)."""
 
-    kind: str  # "step" or "resume"
     code: weakref.ref[types.CodeType]
     point: Point
     ops: tuple[int, ...]
@@ -105,10 +97,17 @@ def origin(code: types.CodeType) -> Origin | None:
     return _origins.get(code)
 
 
+# A constant of each code object made here, so that it tells what it is wherever it came from.
+STEP_MARK, RESUME_MARK = ("dyncomp", "step"), ("dyncomp", "resume")
+
+
 def is_step(code: types.CodeType) -> bool:
     """True for the frames that must run as they are."""
-    made = _origins.get(code)
-    return made is not None and made.kind == "step"
+    return code.co_consts[1:2] == (STEP_MARK,)
+
+
+def is_resume(code: types.CodeType) -> bool:
+    return code.co_consts[1:2] == (RESUME_MARK,)
 
 
 def locate(code: types.CodeType, op: int) -> tuple[types.CodeType, int]:
@@ -131,7 +130,8 @@ def closure_names(code: types.CodeType, shadowed: frozenset[str] = frozenset()) 
 
 
 def parameters(code: types.CodeType, point: Point) -> tuple[str, ...]:
-    """What a step of `code` at `point` takes: variables, `FIRST_ARGUMENT`, then `.s<i>` for slot i of the stack."""
+    """What a step of `code` at `point` takes: variables, `FIRST_ARGUMENT`, then `.s<i>` for slot i of the
+    stack."""
     facts = _facts(code)
     first = (FIRST_ARGUMENT,) if facts.needs_first and code.co_varnames[0] in facts.closure else ()
     stack = (_slot(i) for i, null in enumerate(point.nulls) if not null)
@@ -139,7 +139,8 @@ def parameters(code: types.CodeType, point: Point) -> tuple[str, ...]:
 
 
 def step_code(code: types.CodeType, point: Point, inline_rest: bool = True) -> types.CodeType:
-    """Runs the op at `point`, then returns what a resume function returns (`inline_rest`: or the rest, if trivial)."""
+    """Runs the op at `point`, then returns the resume function (`inline_rest`: or the result, if the rest is
+    trivial)."""
     return _remembered(code, "step" if inline_rest else "step!", point)
 
 
@@ -162,7 +163,7 @@ def _remembered(code: types.CodeType, kind: str, point: Point) -> types.CodeType
     return known
 
 
-# -- facts about the user's code ----------------------------------------------------------------------------------
+# -- facts about the user's code -----------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(eq=False)
@@ -180,25 +181,12 @@ class _Facts:
         return self.flow.index[id(self.canonical.ops[op].raw[0])]
 
 
-class _ById:
-    __slots__ = ("code",)
-
-    def __init__(self, code: types.CodeType):
-        self.code = code
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ById) and other.code is self.code
-
-    def __hash__(self) -> int:
-        return id(self.code)
-
-
 def _facts(code: types.CodeType) -> _Facts:
-    return _facts_of(_ById(code))
+    return _facts_of(CodeKey(code))
 
 
 @functools.lru_cache(maxsize=128)
-def _facts_of(key: _ById) -> _Facts:
+def _facts_of(key: CodeKey) -> _Facts:
     code = key.code
     view = canonical(code)
     made_at_entry = set()
@@ -235,7 +223,7 @@ def _slot(i: int) -> str:
     return f".s{i}"
 
 
-# -- writing ------------------------------------------------------------------------------------------------------
+# -- writing -------------------------------------------------------------------------------------------------
 
 
 class _Writer:
@@ -246,6 +234,8 @@ class _Writer:
         self.op: Op = facts.canonical.ops[point.op]
         self.parameters = parameters(facts.code, point)
         self.closure = closure_names(facts.code, point.shadowed)
+        self.mark = RESUME_MARK
+        self.place = facts.canonical.place(self.op)
         self.out: list[Instruction] = []
         self.ops: list[int] = []  # for each of `out`, the op that it comes from
         self.copies: dict[int, Instruction] = {}  # id of a user's instruction -> its copy
@@ -257,6 +247,7 @@ class _Writer:
             self._copy_reachable(self.facts.raw_start(self.op.index))
             self._emit([spell.jump(self.copies[id(self.op.raw[0])])])
         else:
+            self.mark = STEP_MARK
             handler = self.facts.flow.handler(self.facts.raw_start(self.op.index))
             if handler is not None:
                 self._copy_reachable(handler)
@@ -264,7 +255,7 @@ class _Writer:
         self._emit_copies()
         code = assemble(self.out, self._layout())
         ops = self._ops_of(code)
-        _origins.add(code, Origin(kind.rstrip("!"), weakref.ref(self.facts.code), self.point, ops))
+        _origins.add(code, Origin(weakref.ref(self.facts.code), self.point, ops))
         return code
 
     def _layout(self) -> Layout:
@@ -276,7 +267,8 @@ class _Writer:
         cells = (*code.co_cellvars, *code.co_freevars)
         layout.cellvars = tuple(name for name in cells if name not in self.closure)
         layout.freevars = self.closure
-        layout.names, layout.consts = (), code.co_consts[:1]  # the first is the docstring
+        # the first constant is the docstring
+        layout.names, layout.consts = (), ((*code.co_consts, None)[0], self.mark)
         return layout
 
     def _ops_of(self, code: types.CodeType) -> tuple[int, ...]:
@@ -290,7 +282,7 @@ class _Writer:
     def _emit(self, instructions: Iterable[Instruction], positions: Positions | None = None) -> None:
         for instruction in instructions:
             if instruction.positions[0] is None:
-                instruction.positions = positions or self.op.positions
+                instruction.positions = positions or self.place
             self.out.append(instruction)
             self.ops.append(-1)
 
@@ -310,7 +302,8 @@ class _Writer:
         self._emit(spell.delete_fast(name) for name in self.parameters if name.startswith(".s"))
 
     def _enter_handler(self, i: int) -> None:
-        """Raises the exception for real and catches it: that makes it the handled one, and saves the older in slot i."""
+        """Raises the exception for real and catches it: that makes it the handled one, and saves the older in
+        slot i."""
         catch = spell.op("PUSH_EXC_INFO")
         throw = spell.op("RAISE_VARARGS", 1)
         throw.handler = Handler(catch, i, False)
@@ -376,13 +369,15 @@ class _Writer:
             return
         names = parameters(self.facts.code, point)
         self._emit(spell.store_fast(_slot(i)) for i in reversed(range(len(point.nulls))))
-        self._emit(make_continuation(self.facts.code, point, resume_code(self.facts.code, point)))
         for name in names:
             if name == FIRST_ARGUMENT:
                 self._emit([spell.op("LOAD_DEREF", 0, self.facts.code.co_varnames[0])])
-            else:  # moved, not copied: the callee alone decides how long objects live
-                self._emit([spell.load_fast(name), spell.delete_fast(name)])
-        self._emit([*spell.call(len(names)), spell.op("RETURN_VALUE")])
+            else:
+                self._emit([spell.load_fast(name)])
+        self._emit([spell.op("BUILD_TUPLE", len(names))])
+        made = resume_code(self.facts.code, point)
+        self._emit(make_continuation(self.facts.code, point, made, defaults=True))
+        self._emit([spell.op("RETURN_VALUE")])
 
     def _trivial(self, point: Point) -> list[Instruction] | None:
         """Copies of the instructions from `point` to the frame's end, if they are few and do nothing."""
@@ -393,7 +388,7 @@ class _Writer:
             jump = self.facts.flow.jump(i)
             if old.opname == "RETURN_VALUE":
                 return [*out, dataclasses.replace(old, handler=None)]
-            if old.handler is not None or (old.opname not in _TRIVIAL and old.opname != "JUMP_FORWARD"):
+            if old.handler is not None or old.opname not in _TRIVIAL:
                 return None
             if jump is not None:
                 i = jump
@@ -403,20 +398,45 @@ class _Writer:
         return None
 
 
-def make_continuation(code: types.CodeType, point: Point, made: types.CodeType) -> list[Instruction]:
-    """Pushes the function of the step or resume code of `point`, from a frame with the variables of `code`."""
+def make_continuation(
+    code: types.CodeType, point: Point, made: types.CodeType, defaults: bool = False
+) -> list[Instruction]:
+    """Pushes the function of `point`'s step or resume code, from a frame with the variables of `code`.
+
+    `defaults`: a tuple of its arguments is on the stack, and becomes the function's defaults.
+    """
     names = closure_names(code, point.shadowed)
-    if not names:
-        return [spell.load_const(made), *spell.make_function()]
     cells = [spell.load_slot(name) for name in names]
-    return [*cells, spell.op("BUILD_TUPLE", len(cells)), spell.load_const(made), *spell.make_closure()]
+    closure = [*cells, spell.op("BUILD_TUPLE", len(cells))] if names else []
+    return [*closure, spell.load_const(made), *spell.make_function(bool(names), defaults)]
 
 
-# -- the frame's shape after an op --------------------------------------------------------------------------------
+def trampoline(load_type: Instruction, load_function_type: Instruction) -> list[Instruction]:
+    """[what a step returned] -> [what the frame returns], calling resume functions until there are no more.
+
+    The two loads push `type` and `types.FunctionType`.
+    """
+    again, done = load_type, spell.op("NOP")
+    is_function = [again, spell.op("COPY", 2), *spell.call(1), load_function_type, spell.op("IS_OP")]
+    consts = [spell.op("COPY", 2), spell.load_attr("__code__"), spell.load_attr("co_consts")]
+    return [
+        *is_function,
+        Instruction("POP_JUMP_IF_FALSE", 0, done),
+        spell.load_const(RESUME_MARK),
+        *consts,
+        spell.op("CONTAINS_OP"),
+        Instruction("POP_JUMP_IF_FALSE", 0, done),
+        *spell.call(0),
+        spell.jump(again),
+        done,
+    ]
+
+
+# -- the frame's shape after an op ---------------------------------------------------------------------------
 
 
 def nulls_after(op: Op, point: Point, closure: tuple[str, ...], jump: bool) -> tuple[bool, ...]:
-    """Which stack slots are nulls after an op that ran to its end; loads for calls push a null, never a self."""
+    """Which stack slots are nulls after an op; loads for calls push a null, never a self."""
     nulls = point.nulls
     if op.name == "LOAD_FAST_AND_CLEAR":
         in_slot = op.argval in point.bound or (op.argval in closure and op.argval not in point.shadowed)

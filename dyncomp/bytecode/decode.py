@@ -60,7 +60,8 @@ def decode(code: types.CodeType, split: bool = True) -> list[Instruction]:
 
 
 def slot_names(code: types.CodeType) -> list[str]:
-    """The variables of a frame in slot order: locals, then cells that are not locals too, then free variables."""
+    """The variables of a frame in slot order: locals, then cells that are not locals too, then free
+    variables."""
     cells = [name for name in code.co_cellvars if name not in code.co_varnames]
     return [*code.co_varnames, *cells, *code.co_freevars]
 

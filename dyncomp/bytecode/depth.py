@@ -11,8 +11,8 @@ from dyncomp.bytecode.instruction import Instruction
 from dyncomp.bytecode.opcodes import VERSION
 from dyncomp.bytecode.stack_effect import raw_effect
 
-# A generator's frame is entered for the second time with the sent value on its stack. 3.13 counts it as pushed by
-# RETURN_GENERATOR; before that the compiler starts such code objects one higher.
+# A generator's frame is entered for the second time with the sent value on its stack. 3.13 counts it as
+# pushed by RETURN_GENERATOR; before that the compiler starts such code objects one higher.
 _GENERATOR_START = 1 if VERSION < (3, 13) else 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dyncomp.bytecode.instruction import Instruction
-from dyncomp.bytecode.opcodes import OPERANDS, TERMINAL, Operand
+from dyncomp.bytecode.opcodes import TERMINAL
 
 
 class Flow:
@@ -55,7 +55,3 @@ def is_jump(instruction: Instruction) -> bool:
 def is_jump_always(instruction: Instruction) -> bool:
     """True for the assembler's direction-free JUMP; raw jumps are in TERMINAL."""
     return instruction.opname == "JUMP"
-
-
-def is_conditional(instruction: Instruction) -> bool:
-    return OPERANDS.get(instruction.opname) is Operand.JUMP and instruction.opname not in TERMINAL

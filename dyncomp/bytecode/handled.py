@@ -1,8 +1,8 @@
 """Which `except` and `finally` blocks are running, in front of each canonical op.
 
 In:  CanonicalCode
-Out: for each op the stack slots where those blocks saved the exception that was handled before, outermost first
-     (None where the control never comes)
+Out: for each op the stack slots where those blocks saved the exception that was handled before, outermost
+     first (None where the control never comes)
 
 PUSH_EXC_INFO makes an exception the one being handled and saves the older one; POP_EXCEPT puts that back.
 """

@@ -17,7 +17,8 @@ NO_POSITIONS: Positions = (None, None, None, None)
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Handler:
-    """Where an exception of an instruction goes: the stack is cut to `depth`, then [lasti,] exception are pushed."""
+    """Where an exception of an instruction goes: the stack is cut to `depth`, then [lasti,] exception are
+    pushed."""
 
     target: Instruction
     depth: int
@@ -33,8 +34,8 @@ class Handler:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Instruction:
-    """`argval`: the name, constant, variable or target `Instruction`; `arg`: the raw operand, or what is left of it
-    beside `argval` (the flag bits of LOAD_GLOBAL, LOAD_ATTR and LOAD_SUPER_ATTR)."""
+    """`argval`: the name, constant, variable or target `Instruction`; `arg`: the raw operand, or what is left
+    of it beside `argval` (the flag bits of LOAD_GLOBAL, LOAD_ATTR and LOAD_SUPER_ATTR)."""
 
     opname: str
     arg: int = 0

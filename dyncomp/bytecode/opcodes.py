@@ -76,7 +76,8 @@ TERMINAL = frozenset(
 # Where the null of a call sits: before the callable (True) or after it.
 NULL_FIRST: bool = VERSION < (3, 13)
 
-CLOSURE_FLAG = 8  # of MAKE_FUNCTION (3.11, 3.12) and SET_FUNCTION_ATTRIBUTE (3.13)
+# Of MAKE_FUNCTION (3.11, 3.12) and SET_FUNCTION_ATTRIBUTE (3.13).
+DEFAULTS_FLAG, CLOSURE_FLAG = 1, 8
 
 # After the loop's end FOR_ITER skips these (they are there for generators that the interpreter runs inline).
 FOR_ITER_SKIPS: tuple[str, ...] = {(3, 11): (), (3, 12): ("END_FOR",), (3, 13): ("END_FOR", "POP_TOP")}[
@@ -88,7 +89,8 @@ COMPARE_SHIFT: int = {(3, 11): 0, (3, 12): 4, (3, 13): 5}[VERSION]
 COMPARE_BOOL_BIT: int = {(3, 11): 0, (3, 12): 0, (3, 13): 16}[VERSION]
 COMPARE_OPERATORS: tuple[str, ...] = ("<", "<=", "==", "!=", ">", ">=")
 
-BINARY_OPERATORS: tuple[str, ...] = tuple(symbol for _, symbol in opcode._nb_ops)  # type: ignore[attr-defined]
+_OPERATORS = opcode._nb_ops  # type: ignore[attr-defined]
+BINARY_OPERATORS: tuple[str, ...] = tuple(symbol for _, symbol in _OPERATORS)
 
 INTRINSICS_1: dict[int, str] = {
     1: "PRINT",

@@ -1,8 +1,8 @@
 """Bytecode as text, for the debug folder and for logs.
 
 In:  a code object
-Out: one line an op: source line, mark of jump targets, op, where exceptions go; then the code objects among the
-     constants, step and resume functions included
+Out: one line an op: source line, mark of jump targets, op, where exceptions go; then the code objects among
+     the constants, step and resume functions included
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How the running Python spells an operation: abstract operation -> [Instruction].
 
-Calls are spelt from a stack of `[callable, argument, ...]`, without the null that compiled code keeps beside a
-callable: a callable with its first argument is just what a method call looks like.
+Calls are spelt from a stack of `[callable, argument, ...]`, without the null that compiled code keeps beside
+a callable: a callable with its first argument is just what a method call looks like.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from dyncomp.bytecode.instruction import Instruction
-from dyncomp.bytecode.opcodes import CLOSURE_FLAG, NULL_FIRST, OPCODES
+from dyncomp.bytecode.opcodes import CLOSURE_FLAG, DEFAULTS_FLAG, NULL_FIRST, OPCODES
 
 
 def op(opname: str, arg: int = 0, argval: Any = None) -> Instruction:
@@ -61,20 +61,17 @@ def call(count: int, kw_names: tuple[str, ...] = ()) -> list[Instruction]:
     return [*before, *names, *pre, op("CALL", written)]
 
 
-def make_closure() -> list[Instruction]:
-    """[tuple of cells, code] -> [function]"""
+def make_function(closure: bool = False, defaults: bool = False) -> list[Instruction]:
+    """[tuple of defaults if any, tuple of cells if any, code] -> [function]"""
+    flags = [flag for flag, wanted in ((CLOSURE_FLAG, closure), (DEFAULTS_FLAG, defaults)) if wanted]
     if "SET_FUNCTION_ATTRIBUTE" in OPCODES:
-        return [op("MAKE_FUNCTION"), op("SET_FUNCTION_ATTRIBUTE", CLOSURE_FLAG)]
-    return [op("MAKE_FUNCTION", CLOSURE_FLAG)]
-
-
-def make_function() -> list[Instruction]:
-    """[code] -> [function]"""
-    return [op("MAKE_FUNCTION")]
+        return [op("MAKE_FUNCTION"), *(op("SET_FUNCTION_ATTRIBUTE", flag) for flag in flags)]
+    return [op("MAKE_FUNCTION", sum(flags))]
 
 
 def with_explicit_null(instruction: Instruction) -> list[Instruction]:
-    """The same load with the null of its call always a null, where the original may push method and self instead.
+    """The same load with the null of its call always a null, where the original may push method and self
+    instead.
 
     LOAD_ATTR x (method) -> LOAD_ATTR x, null
     """

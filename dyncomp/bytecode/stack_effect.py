@@ -8,7 +8,7 @@ from dyncomp.bytecode.canonical import Op
 from dyncomp.bytecode.instruction import Instruction
 from dyncomp.bytecode.opcodes import CACHES, OPCODES, OPERANDS, Operand, takes_argument
 
-# FOR_ITER's raw target is the END_FOR that a loop's end skips; seen from the canonical target the iterator is gone.
+# FOR_ITER's raw target is the END_FOR that a loop's end skips; at the canonical target the iterator is gone.
 _CANONICAL_JUMPS: dict[str, int] = {"FOR_ITER": -1}
 
 

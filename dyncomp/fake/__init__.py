@@ -1,4 +1,6 @@
-"""Tensors without data: shapes, strides, dtypes and devices of a program, computed as eager would, without running it."""
+"""Tensors without data: shapes, strides, dtypes and devices as eager would compute them, without running
+it.
+"""
 
 from dyncomp.fake.errors import (
     DataDependentShape,

@@ -1,8 +1,8 @@
 """Values known while tracing: small tensors made from Python numbers, as in `torch.tensor([1, 2])`.
 
-Only such literals (and views and pure small operations on them) have a known value; inputs never do. The value lets
-`.item()`, `int()` and `tolist()` on a literal answer without a graph break. It dies with the first in-place write to
-the storage, which `version` tells.
+Only such literals and their views have a known value; inputs never do. The value lets `.item()`, `int()` and
+`tolist()` on a literal answer without a graph break. It dies with the first in-place write to the storage,
+which `version` tells.
 """
 
 from __future__ import annotations
@@ -67,8 +67,30 @@ def view(facts: OpFacts, base: FakeTensor, result: Any, args: Any, kwargs: Any) 
             fake.__dict__["constant"] = item
 
 
+def follow(facts: OpFacts, result: Any, args: Any, kwargs: Any) -> None:
+    """The result of a pure operation on known values alone is known."""
+    if type(result) is not FakeTensor or facts.random or kwargs.get("out") is not None:
+        return
+    known = [_known_argument(arg) for arg in args]
+    if any(arg is _UNKNOWN for arg in known) or not any(isinstance(arg, torch.Tensor) for arg in known):
+        return
+    if not any(isinstance(arg, torch.Tensor | list | tuple) for arg in kwargs.values()):
+        remember(result, _outside(lambda: facts.op(*known, **kwargs)))
+
+
+_UNKNOWN = object()
+
+
+def _known_argument(arg: Any) -> Any:
+    """The value behind an argument; lists, which may hold tensors, are not looked into."""
+    if type(arg) is FakeTensor:
+        value = value_of(arg)
+        return _UNKNOWN if value is None else value
+    return _UNKNOWN if isinstance(arg, torch.Tensor | list | tuple) else arg
+
+
 def has_static_shape(facts: OpFacts, args: Any) -> bool:
-    """Some operations are tagged for all overloads although only a boolean index makes them data dependent."""
+    """Indexing is tagged as data dependent although only a boolean index makes it so."""
     if facts.op is aten.index.Tensor:
         return not any(
             isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8) for index in args[1]

@@ -11,11 +11,13 @@ from dyncomp.fake.tensor import TensorMeta
 from dyncomp.shape.layout import Ints, broadcast, elementwise_strides
 
 
-def elementwise(tensors: Sequence[TensorMeta], dtype: torch.dtype, with_number: bool = False) -> TensorMeta | None:
-    """Metadata of the result; None where eager would refuse, so that the meta kernel raises its error.
+def elementwise(
+    tensors: Sequence[TensorMeta], dtype: torch.dtype, with_number: bool = False
+) -> TensorMeta | None:
+    """Metadata of the result; None where eager may refuse, so that the meta kernel raises its error.
 
-    `with_number`: a Python number is one of the iterator's operands. It counts as a zero-dimensional tensor, which
-    takes eager off its fast path for operands of one shape.
+    `with_number`: a Python number is one of the iterator's operands. It counts as a zero-dimensional tensor,
+    which takes eager off its fast path for operands of one shape.
     """
     first = tensors[0]
     shape = first.shape

@@ -24,4 +24,4 @@ class NoShapeRule(FakeError):
 
 
 class UnsupportedTensor(FakeError):
-    """A tensor that fakes cannot stand for: sparse, quantised, nested, or a subclass with its own dispatch."""
+    """A tensor that fakes cannot stand for: sparse, quantised, nested, or of a subclass."""

@@ -44,7 +44,9 @@ HIDDEN_WRITES: dict[str, tuple[int, ...]] = {
 
 
 class OpFacts:
-    """`aliased[i]`: the argument position that result i aliases, or None. `written`: positions of written arguments."""
+    """`aliased[i]`: the argument position that result i aliases, or None. `written`: positions of
+    arguments.
+    """
 
     __slots__ = ("op", "kind", "written", "aliased", "random", "data_value", "data_shape", "names")
 

@@ -7,14 +7,19 @@ from typing import Any
 import torch
 
 from dyncomp.fake.errors import NoShapeRule
-from dyncomp.fake.facts import OpFacts
+from dyncomp.fake.facts import Kind, OpFacts, facts_of
 from dyncomp.fake.infer import infer
+from dyncomp.fake.registry import RULES
 from dyncomp.fake.tensor import FakeTensor, TensorMeta, make_fake
+from dyncomp.fake.twin import functional_twin
+from dyncomp.shape.layout import may_overlap_itself
 
 aten = torch.ops.aten
 
 # They change where a tensor's data lies, or how much there is: nothing that a shape alone can stand for.
-_REPLACES_STORAGE = frozenset({"aten::set_", "aten::resize_", "aten::resize_as_", "aten::set_data", "aten::resize"})
+_REPLACES_STORAGE = frozenset(
+    {"aten::set_", "aten::resize_", "aten::resize_as_", "aten::set_data", "aten::resize"}
+)
 
 
 def run(mode: Any, facts: OpFacts, args: Any, kwargs: Any, wrap: bool = True) -> Any:
@@ -29,11 +34,36 @@ def run(mode: Any, facts: OpFacts, args: Any, kwargs: Any, wrap: bool = True) ->
     bound = bind(facts, args, kwargs)
     if torch.Tag.inplace_view in op.tags:
         return change_metadata(mode, facts, args, kwargs)
-    result = infer(op, mode.metas(args), mode.metas(kwargs))
+    result = infer_written(facts, mode.metas(args), mode.metas(kwargs))
     for position in facts.written:
         for target in targets_of(bound.get(facts.names[position])):
             target.fake_storage.version += 1
     return returned(mode, facts, bound, result) if wrap else result
+
+
+def infer_written(facts: OpFacts, args: Any, kwargs: Any) -> Any:
+    """Metadata of an in-place operation: by its functional twin's rule where the result fits, else by meta
+    kernel.
+    """
+    if facts.op not in RULES and facts.written == (0,) and type(args[0]) is TensorMeta:
+        target = args[0]
+        rule = RULES.get(_twin_or_self(facts.op))
+        result = rule(*args, **kwargs) if rule is not None else None
+        if (
+            type(result) is TensorMeta
+            and result.shape == target.shape
+            and torch.can_cast(result.dtype, target.dtype)
+            and not may_overlap_itself(target.shape, target.strides)
+        ):
+            return target
+    return infer(facts.op, args, kwargs)
+
+
+def _twin_or_self(op: torch._ops.OpOverload) -> torch._ops.OpOverload:
+    try:
+        return functional_twin(op)
+    except NoShapeRule:
+        return op
 
 
 def returned(mode: Any, facts: OpFacts, bound: dict[str, Any], result: Any) -> Any:
@@ -55,7 +85,13 @@ def run_out(mode: Any, facts: OpFacts, args: Any, kwargs: Any, wrap: bool = True
     outs = {facts.names[p]: bound.get(facts.names[p]) for p in facts.written}
     before = {name: [t.meta.shape for t in targets_of(out)] for name, out in outs.items()}
     result = infer(facts.op, mode.metas(args), mode.metas(kwargs))
-    flat = [result] if type(result) is TensorMeta else [m for m in result if type(m) is TensorMeta] if result else []
+    flat = (
+        [result]
+        if type(result) is TensorMeta
+        else [m for m in result if type(m) is TensorMeta]
+        if result
+        else []
+    )
     shapes = [shape for shapes in before.values() for shape in shapes]
     if [m.shape for m in flat] != shapes[: len(flat)]:
         raise NoShapeRule(str(facts.op), "the out= argument would be resized")
@@ -80,7 +116,8 @@ def view_twin(op: torch._ops.OpOverload) -> torch._ops.OpOverload:
     wanted = [(a.name, str(a.type)) for a in op._schema.arguments]
     for overload in packet.overloads() if packet is not None else ():
         twin = getattr(packet, overload)
-        if [(a.name, str(a.type)) for a in twin._schema.arguments] == wanted:
+        arguments = [(a.name, str(a.type)) for a in twin._schema.arguments]
+        if arguments == wanted and facts_of(twin).kind is Kind.VIEW:
             return twin
     raise NoShapeRule(str(op), "it has no view of the same name")
 
@@ -102,9 +139,10 @@ def targets_of(value: Any) -> list[FakeTensor]:
 
 def with_fakes(mode: Any, args: Any) -> Any:
     """Top-level real tensors become fakes."""
-    return tuple(mode.from_real(a) if isinstance(a, torch.Tensor) and type(a) is not FakeTensor else a for a in args)
+    return tuple(
+        mode.from_real(a) if isinstance(a, torch.Tensor) and type(a) is not FakeTensor else a for a in args
+    )
 
 
 def bind(facts: OpFacts, args: Any, kwargs: Any) -> dict[str, Any]:
     return {**dict(zip(facts.names, args, strict=False)), **kwargs}
-

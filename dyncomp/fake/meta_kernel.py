@@ -1,6 +1,6 @@
 """Shapes by torch's own meta kernels, memoised: the way for every operation without a rule.
 
-    aten.cumsum.default, (TensorMeta((2, 3), ...), 0)   ->   TensorMeta((2, 3), ...)
+aten.cumsum.default, (TensorMeta((2, 3), ...), 0)   ->   TensorMeta((2, 3), ...)
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ _MEMO_LIMIT = 20_000
 _memo: collections.OrderedDict[Any, Any] = collections.OrderedDict()
 _META = torch.device("meta")
 # Operations that may mix devices: the result lives on the device of the first tensor.
-_MIXED_DEVICES = frozenset({"aten::copy_", "aten::copy", "aten::index", "aten::index_put", "aten::index_put_"})
+_MIXED_DEVICES = frozenset(
+    {"aten::copy_", "aten::copy", "aten::index", "aten::index_put", "aten::index_put_"}
+)
 
 
 def infer_by_meta_kernel(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs the operation on meta tensors; results are `TensorMeta`s in the same containers."""
+    key: Any = None
+    known = None
     try:
         key = (op, _key(args), _key(kwargs), torch.get_default_dtype())
         known = _memo.get(key)
     except TypeError:  # an argument that cannot be hashed, such as a generator
-        key = known = None
+        pass
     if known is not None:
         return known
     device = _result_device(op, args, kwargs)
@@ -67,7 +71,8 @@ def _to_meta(value: Any) -> Any:
     if type(value) is TensorMeta:
         if value.offset == 0:
             return torch.empty_strided(value.shape, value.strides, dtype=value.dtype, device=_META)
-        reach = value.offset + 1 + sum(max(n - 1, 0) * s for n, s in zip(value.shape, value.strides, strict=True))
+        steps = zip(value.shape, value.strides, strict=True)
+        reach = value.offset + 1 + sum(max(n - 1, 0) * s for n, s in steps)
         storage = torch.empty(reach, dtype=value.dtype, device=_META)
         return storage.as_strided(value.shape, value.strides, value.offset)
     if isinstance(value, (list, tuple)):
@@ -108,7 +113,9 @@ def _describe(op: torch._ops.OpOverload, value: Any, device: torch.device) -> An
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided:
             raise NoShapeRule(str(op), f"the result has layout {value.layout}")
-        return TensorMeta(tuple(value.shape), value.stride(), value.dtype, device, value.storage_offset())
+        return TensorMeta(
+            tuple(value.shape), value.stride(), value.dtype, device, int(value.storage_offset())
+        )
     if isinstance(value, (list, tuple)):
         return type(value)(_describe(op, item, device) for item in value)
     return value

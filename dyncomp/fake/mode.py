@@ -1,9 +1,9 @@
 """FakeMode: runs torch operations on FakeTensors, computing shapes and never values.
 
-    mode = FakeMode()
-    x = mode.from_real(torch.ones(2, 3))
-    with mode:
-        y = x.t() @ x          # FakeTensor of shape (3, 3)
+mode = FakeMode()
+x = mode.from_real(torch.ones(2, 3))
+with mode:
+    y = x.t() @ x          # FakeTensor of shape (3, 3)
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dyncomp.fake import constant, inplace
-from dyncomp.fake.errors import DataDependentShape, DataDependentValue, NoShapeRule
+from dyncomp.fake.errors import DataDependentShape, DataDependentValue
 from dyncomp.fake.facts import QUERIES, Kind, OpFacts, facts_of
 from dyncomp.fake.infer import infer
 from dyncomp.fake.real import check_supported, meta_of_real
 from dyncomp.fake.tensor import FakeStorage, FakeTensor, TensorMeta, make_fake
+
+_COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
 class FakeMode(TorchDispatchMode):
@@ -44,7 +46,9 @@ class FakeMode(TorchDispatchMode):
     # ---- real tensors
 
     def from_real(self, tensor: torch.Tensor) -> FakeTensor:
-        """The fake of a real tensor: the same one each time, sharing a storage identity where the real ones share memory."""
+        """The fake of a real tensor: always the same one. Tensors that share memory share a storage
+        identity.
+        """
         if type(tensor) is FakeTensor:
             return tensor
         known = self._known.get(id(tensor))
@@ -71,7 +75,7 @@ class FakeMode(TorchDispatchMode):
             # Only an operation's result is a non-leaf, so the fake is one too.
             leaf = make_fake(meta, storage, requires_grad=True)
             with self, torch.enable_grad():
-                fake = leaf.view_as(leaf)
+                fake: Any = leaf.view_as(leaf)
         else:
             fake = make_fake(meta, storage, requires_grad=tensor.requires_grad)
         if isinstance(tensor, torch.nn.Parameter):
@@ -82,7 +86,9 @@ class FakeMode(TorchDispatchMode):
 
     # ---- running
 
-    def run(self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def run(
+        self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         """Calls `fn` under this mode."""
         with self:
             return fn(*args, **(kwargs or {}))
@@ -101,19 +107,18 @@ class FakeMode(TorchDispatchMode):
         return QUERIES[facts.op](*args, **kwargs)
 
     def _composite(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
+        # The C++ kernel itself: `op.decompose` would prefer Python decompositions, which compute otherwise.
         with self:
-            result = facts.op.decompose(*args, **kwargs)
-        if result is NotImplemented:
-            raise NoShapeRule(str(facts.op), "torch has no decomposition of it")
-        return result
+            return facts.op._op_dk(_COMPOSITE_KEY, *args, **kwargs)
 
     def _functional(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
         known = constant.evaluate(facts, args, kwargs)
         if known is not None:
             return known
         self._refuse_data_dependence(facts, args)
-        result = infer(facts.op, self.metas(args), self.metas(kwargs))
-        return self._wrap(result, None)
+        result = self._wrap(infer(facts.op, self.metas(args), self.metas(kwargs)), None)
+        constant.follow(facts, result, args, kwargs)
+        return result
 
     def _view(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
         base = args[0] if args else kwargs[facts.names[0]]

@@ -1,9 +1,9 @@
 """Keeps `torch._dynamo` out of the process while meta kernels run.
 
 Python meta kernels and reference implementations are wrapped by `torch._disable_dynamo`, which imports all of
-`torch._dynamo` (about a second) on its first call, only to say that dynamo must not look inside. While dynamo is not
-loaded there is nobody to tell, so the wrapped functions get a stand-in that calls them directly. Once the program does
-load dynamo, the stand-in steps aside for good and torch's own wrapper does its work.
+`torch._dynamo` (about a second) on its first call, only to say that dynamo must not look inside. While dynamo
+is not loaded there is nobody to tell, so the wrapped functions get a stand-in that calls them directly. Once
+the program does load dynamo, the stand-in steps aside for good and torch's own wrapper does its work.
 """
 
 from __future__ import annotations
@@ -44,10 +44,12 @@ def keep_dynamo_out() -> int:
     cell = code.co_freevars.index("fn")
     found = 0
     for wrapper in gc.get_referrers(code):
-        if not isinstance(wrapper, types.FunctionType) or wrapper.__code__ is not code or not wrapper.__closure__:
+        if not isinstance(wrapper, types.FunctionType) or wrapper.__code__ is not code:
             continue
-        fn = wrapper.__closure__[cell].cell_contents
-        if isinstance(fn, types.FunctionType) and fn.__module__.startswith(_OWNERS) and not hasattr(fn, _MARK):
+        fn = wrapper.__closure__[cell].cell_contents if wrapper.__closure__ else None
+        if not isinstance(fn, types.FunctionType) or not fn.__module__.startswith(_OWNERS):
+            continue
+        if not hasattr(fn, _MARK):
             setattr(fn, _MARK, _stand_in(fn, wrapper))
             found += 1
     return found

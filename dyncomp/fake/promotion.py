@@ -1,7 +1,7 @@
 """Type promotion of eager, over `TensorMeta`s and Python numbers.
 
-Tensors with dimensions outrank zero-dimensional ones, which outrank Python numbers, unless the lower one is of a
-higher category (bool < integer < float < complex).
+Tensors with dimensions outrank zero-dimensional ones, which outrank Python numbers, unless the lower one is
+of a higher category (bool < integer < float < complex).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COMPLEX = {torch.float16: torch.complex32, torch.float32: torch.complex64, torc
 
 
 def result_dtype(operands: Sequence[Any]) -> torch.dtype:
-    """The common dtype of tensors and Python numbers, as `torch.result_type` defines it for any number of them."""
+    """The common dtype of tensors and Python numbers: `torch.result_type` for any number of them."""
     key = (torch.get_default_dtype(), *[_rank_key(operand) for operand in operands])
     dtype = _memo.get(key)
     if dtype is None:
@@ -43,7 +43,7 @@ def _result_dtype(keys: Iterable[Any]) -> torch.dtype:
     sized = scalar = number = None
     for key in keys:
         if isinstance(key, type):
-            number = _promote(number, _number_dtype(key))
+            number = _promote(number, number_dtype(key))
         elif key[1]:
             scalar = _promote(scalar, key[0])
         else:
@@ -53,7 +53,7 @@ def _result_dtype(keys: Iterable[Any]) -> torch.dtype:
     return result
 
 
-def _number_dtype(kind: type) -> torch.dtype:
+def number_dtype(kind: type) -> torch.dtype:
     default = torch.get_default_dtype()
     if issubclass(kind, bool):
         return torch.bool

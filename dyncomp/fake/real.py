@@ -15,7 +15,9 @@ _PLAIN_TYPES: tuple[type, ...] = tuple(
 def check_supported(tensor: torch.Tensor) -> None:
     """Raises UnsupportedTensor for anything but a plain strided tensor, parameter or buffer."""
     if type(tensor) not in _PLAIN_TYPES:
-        raise UnsupportedTensor("tensor", f"instances of {type(tensor).__qualname__} have behaviour of their own")
+        raise UnsupportedTensor(
+            "tensor", f"instances of {type(tensor).__qualname__} have behaviour of their own"
+        )
     if tensor.layout is not torch.strided:
         raise UnsupportedTensor("tensor", f"layout {tensor.layout}")
     if tensor.is_quantized or tensor.is_nested:
@@ -26,5 +28,5 @@ def check_supported(tensor: torch.Tensor) -> None:
 
 def meta_of_real(tensor: torch.Tensor) -> TensorMeta:
     return TensorMeta(
-        tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device, tensor.storage_offset()
+        tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device, int(tensor.storage_offset())
     )

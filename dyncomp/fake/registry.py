@@ -1,8 +1,8 @@
 """Shape rules by operation.
 
-A rule takes the operation's arguments with every tensor replaced by its `TensorMeta` and returns the metadata of the
-results (one `TensorMeta`, or a tuple/list of them), or None to leave this call to the meta kernel, which also
-raises eager's error where the arguments are wrong.
+A rule takes the operation's arguments with every tensor replaced by its `TensorMeta` and returns the metadata
+of the results (one `TensorMeta`, or a tuple/list of them), or None to leave this call to the meta kernel,
+which also raises eager's error where the arguments are wrong.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from dyncomp.shape.layout import Ints
 
 
 class TensorMeta:
-    """Shape, strides, storage offset, dtype and device: what shape rules read and write. Never changed once made."""
+    """Shape, strides, storage offset, dtype and device: what shape rules work on. Never changed once made."""
 
     __slots__ = ("shape", "strides", "offset", "dtype", "device", "_key")
 
@@ -44,7 +44,8 @@ class TensorMeta:
         )
 
     def __repr__(self) -> str:
-        return f"TensorMeta({self.shape}, strides={self.strides}, {self.dtype}, {self.device}, offset={self.offset})"
+        layout = f"strides={self.strides}, offset={self.offset}"
+        return f"TensorMeta({self.shape}, {layout}, {self.dtype}, {self.device})"
 
 
 class FakeStorage:
@@ -57,7 +58,7 @@ class FakeStorage:
 
 
 class FakeTensor(torch.Tensor):
-    """A wrapper subclass with no inner tensor and no memory. C++ autograd, views and metadata queries work on it.
+    """A wrapper subclass with no inner tensor and no memory; C++ autograd, views and metadata queries work.
 
     `meta` mirrors the C++ metadata as plain Python, `constant` is the real value where tracing knows it.
     """
@@ -70,7 +71,9 @@ class FakeTensor(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, op: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         raise RuntimeError(f"{op} on fake tensors outside of their FakeMode")
 
     # torch answers these in C++ without the dispatcher, so they are refused here rather than in the mode.
@@ -87,7 +90,7 @@ class FakeTensor(torch.Tensor):
     def data_ptr(self) -> int:
         raise DataDependentValue("Tensor.data_ptr", "a fake tensor has no address")
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"FakeTensor({tuple(self.shape)}, stride={self.stride()}, {self.dtype}, {self.device})"
 
 

@@ -130,13 +130,12 @@ def _urgency(source: Source, facts: dict[Source, list[GuardRecord]]) -> int:
     """Lower is earlier: arguments, then what hangs on them, then the world of the function, then held
     objects.
     """
-    root = source.root
     if isinstance(source, Local):
         return 0 if source in facts else 1
-    depth = sum(1 for _ in source.chain())
-    if isinstance(root, Local):
-        return 1 + min(depth, 8)
-    return (20 if isinstance(root, Func) else 40 if isinstance(root, Const) else 30) + min(depth, 8)
+    depth = min(source.depth, 8)
+    if isinstance(source.root, Local):
+        return 1 + depth
+    return (20 if isinstance(source.root, Func) else 40 if isinstance(source.root, Const) else 30) + depth
 
 
 def _checks(records: Iterable[GuardRecord]) -> list[Check]:

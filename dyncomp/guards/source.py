@@ -28,6 +28,8 @@ class Source:
     access: ClassVar[str]
     base: Source | None
     _hash: int
+    root: Source
+    depth: int  # 1 for a root
 
     @property
     def arg(self) -> Any:
@@ -41,7 +43,10 @@ class Source:
         return str(self)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.access, self.base, self._arg_key())))
+        base = self.base
+        object.__setattr__(self, "_hash", hash((self.access, base, self._arg_key())))
+        object.__setattr__(self, "root", self if base is None else base.root)
+        object.__setattr__(self, "depth", 1 if base is None else base.depth + 1)
 
     def __hash__(self) -> int:
         return self._hash
@@ -52,13 +57,6 @@ class Source:
         if type(self) is not type(other) or not isinstance(other, Source) or self._hash != other._hash:
             return False
         return bool(self._arg_key() == other._arg_key()) and self.base == other.base
-
-    @property
-    def root(self) -> Source:
-        source = self
-        while source.base is not None:
-            source = source.base
-        return source
 
     def chain(self) -> Iterator[Source]:
         """This source and its parents, root last."""

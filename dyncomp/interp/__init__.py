@@ -1,4 +1,5 @@
-"""Symbolic execution of a frame. `trace_frame` is the one entry; see `docs/contracts.md` for what it returns."""
+"""Symbolic execution of a frame. `trace_frame` is the one entry; see `docs/contracts.md` for what it
+returns."""
 
 import dyncomp.interp.handlers
 import dyncomp.values  # noqa: F401  fills the tables of values

@@ -1,6 +1,6 @@
 """Arguments to parameters, as CPython binds them.
 
-    bind(tx, function, [a], {"k": b}) -> {"x": a, "k": b, "args": (), "kwargs": {}}
+bind(tx, function, [a], {"k": b}) -> {"x": a, "k": b, "args": (), "kwargs": {}}
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from dyncomp.values.function import FunctionValue
 from dyncomp.values.mapping import DictValue
 
 
-def bind(tx: Tracer, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]) -> dict[str, Value]:
+def bind(
+    tx: Tracer, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]
+) -> dict[str, Value]:
     """A call that does not fit breaks the graph, so that the program gets Python's own TypeError."""
     code = function.code
     positional = code.co_varnames[: code.co_argcount]
@@ -39,7 +41,11 @@ def _fill_defaults(tx: Tracer, function: FunctionValue, bound: dict[str, Value],
     missing = [name for name in positional if name not in bound]
     if missing:
         defaults = function.defaults(tx)
-        by_name = dict(zip(positional[len(positional) - len(defaults) :], defaults, strict=True)) if defaults else {}
+        by_name = (
+            dict(zip(positional[len(positional) - len(defaults) :], defaults, strict=True))
+            if defaults
+            else {}
+        )
         for name in missing:
             if name not in by_name:
                 raise _misfit(function, f"missing the argument {name!r}")
@@ -57,12 +63,14 @@ def _collect(tx: Tracer, function: FunctionValue, bound: dict[str, Value], extra
     code = function.code
     next_slot = code.co_argcount + code.co_kwonlyargcount
     if code.co_flags & inspect.CO_VARARGS:
-        bound[code.co_varnames[next_slot]] = tx.tuple(extra)
+        bound[code.co_varnames[next_slot]] = tx.tuple_of(extra)
         next_slot += 1
     elif extra:
         raise _misfit(function, f"takes {code.co_argcount} positional arguments but more were given")
     if code.co_flags & inspect.CO_VARKEYWORDS:
-        bound[code.co_varnames[next_slot]] = DictValue({name: (tx.constant(name), v) for name, v in left.items()})
+        bound[code.co_varnames[next_slot]] = DictValue(
+            {name: (tx.constant(name), v) for name, v in left.items()}
+        )
     elif left:
         raise _misfit(function, f"got an unexpected keyword argument {next(iter(left))!r}")
 

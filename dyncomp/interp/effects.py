@@ -1,11 +1,14 @@
-"""What the traced code did to objects that exist outside the trace, for `replay` to do after the graph has run.
+"""What the traced code did to objects that exist outside the trace, for `replay` to do after the graph has
+run.
 
-Values carry their own new state; this log only says which of them changed, in the order of their first change.
-Nothing can look between two effects, so the final state of each object is all that has to be brought about:
+Values carry their own new state; this log only says which of them changed, in the order of their first
+change. Nothing can look between two effects, so the final state of each object is all that has to be brought
+about:
 
     ListValue      only_appended: extend with the items after `read_length` (all of `appended` if never read);
                    else `target[:] = items`; a deque is cleared and extended
-    DictValue      `writes`, in order: ("set", key, value) or ("del", key, None), by the built-in's own methods;
+    DictValue      `writes`, in order: ("set", key, value) or ("del", key, None), by the built-in's own
+    methods;
                    with an `owner`, attribute writes of the owner by object.__setattr__ / object.__delattr__
     SetValue       clear, then update with `items`
     CellValue      `contents` (None: emptied)

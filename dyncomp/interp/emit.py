@@ -8,8 +8,9 @@ Out: `RunCode`: plain code and its constants; `RunCode.make(compiled)` is the ca
         <side effects>
         return <what the frame returns>        # or: the call of a step function, where the frame breaks
 
-Constants that are not plain (no numbers, strings, tuples of these) are default values of trailing parameters: the
-code object stays plain data that can be written to disk, and the objects live exactly as long as the function.
+Constants that are not plain (no numbers, strings, tuples of these) are default values of trailing parameters:
+the code object stays plain data that can be written to disk, and the objects live exactly as long as the
+function.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 from dyncomp.bytecode import spell
 from dyncomp.bytecode.assemble import Layout, assemble
+from dyncomp.bytecode.continuation import trampoline
 from dyncomp.bytecode.instruction import Instruction, Positions
 from dyncomp.errors import InternalError
 from dyncomp.guards.source import Source
@@ -40,8 +42,9 @@ def is_plain(obj: Any) -> bool:
 
 @dataclasses.dataclass
 class RunCode:
-    """`run` without the compiled graph. `direct`: the frame returns just what the graph returns ("tuple" of all outputs, or
-    its "single" output), from the graph's inputs in order, so the compiled graph can stand in for `run` itself."""
+    """`run` without the compiled graph. `direct`: the frame returns just what the graph returns ("tuple" of
+    all outputs, or its "single" output), from the graph's inputs in order, so the compiled graph can stand in
+    for `run` itself."""
 
     code: types.CodeType
     constants: tuple[Any, ...]  # of the parameters after the captures
@@ -54,8 +57,8 @@ class RunCode:
     def make(
         self, compiled: Callable[..., Any] | None, single: Callable[..., Any] | None = None
     ) -> Callable[..., Any]:
-        """The callable. `compiled(*inputs)` returns a tuple; `single`, where given, is the same graph returning its one
-        output as it is, and is used if that is all the frame returns."""
+        """The callable. `compiled(*inputs)` returns a tuple; `single`, where given, is the same graph
+        returning its one output as it is, and is used if that is all the frame returns."""
         if self.direct == "tuple" and compiled is not None:
             return compiled
         if self.direct == "single" and single is not None:
@@ -74,9 +77,11 @@ class _Unfinished(Exception):
 
 
 class RunBuilder:
-    """Emits straight-line code on a run-time stack. Each symbolic value is built once; later loads share the object.
+    """Emits straight-line code on a run-time stack. Each symbolic value is built once; later loads share the
+    object.
 
-    `inputs`: sources of the graph's inputs; they are the first captures. `code`: the user's, for name and lines.
+    `inputs`: sources of the graph's inputs; they are the first captures. `code`: the user's, for name and
+    lines.
     """
 
     def __init__(self, code: types.CodeType, globals: dict[str, Any], inputs: Sequence[Source] = ()):
@@ -102,7 +107,7 @@ class RunBuilder:
             self.captures.append(source)
             self._capture_names.setdefault(source, f".c{len(self.captures) - 1}")
 
-    # -- values -------------------------------------------------------------------------------------------------
+    # -- values ----------------------------------------------------------------------------------------------
 
     def load(self, value: Value) -> None:
         """Pushes any value: an already built one, a captured source, or `value.reconstruct(self)`."""
@@ -122,7 +127,8 @@ class RunBuilder:
                 raise Unreconstructible(cycle.value, "contains itself") from None
 
     def remember(self, value: Value) -> None:
-        """The object on top of the stack is `value`; call it before filling a container, so that cycles close."""
+        """The object on top of the stack is `value`; call it before filling a container, so that cycles
+        close."""
         known = self._memo.get(id(value))
         if known is not None:  # filled again: the fresh object gives way to the first
             self.emit(spell.op("POP_TOP"), dataclasses.replace(known.load))
@@ -166,7 +172,7 @@ class RunBuilder:
         for key in [key for key, known in self._memo.items() if known.end > end]:
             del self._memo[key]
 
-    # -- sources of values --------------------------------------------------------------------------------------
+    # -- sources of values -----------------------------------------------------------------------------------
 
     def load_source(self, source: Source) -> None:
         """Pushes the object that the guard tree found at `source` when the call began."""
@@ -195,7 +201,7 @@ class RunBuilder:
             self.outputs.append(node)
         self.emit(spell.load_fast(name))
 
-    # -- stack and temporaries ----------------------------------------------------------------------------------
+    # -- stack and temporaries -------------------------------------------------------------------------------
 
     def emit(self, *instructions: Instruction) -> None:
         """Appends raw instructions; those without a line get the builder's current one."""
@@ -229,11 +235,12 @@ class RunBuilder:
         self.emit(spell.load_fast(temp))
 
     def release(self) -> None:
-        """Drops the graph's outputs and the temporaries here: what the frame calls next decides how long they live."""
+        """Drops the graph's outputs and the temporaries here: what the frame calls next decides how long they
+        live."""
         self._release = spell.op("NOP")
         self.emit(self._release)
 
-    # -- building and calling -----------------------------------------------------------------------------------
+    # -- building and calling --------------------------------------------------------------------------------
 
     def build_tuple(self, n: int) -> None:
         """[item * n] -> [tuple]"""
@@ -281,7 +288,8 @@ class RunBuilder:
         self.emit(spell.op("BINARY_SUBSCR"))
 
     def store_attr(self, name: str) -> None:
-        """[obj, x] -> [obj], by `object.__setattr__`: the class's own `__setattr__` already ran while tracing."""
+        """[obj, x] -> [obj], by `object.__setattr__`: the class's own `__setattr__` already ran while
+        tracing."""
         self._call_above(object.__setattr__, name, 1)
 
     def delete_attr(self, name: str) -> None:
@@ -312,18 +320,22 @@ class RunBuilder:
         """[callable, argument * n] -> [result]; the last arguments are those of `kw_names`"""
         self.emit(*spell.call(n, tuple(kw_names)))
 
-    def make_closure(self) -> None:
-        """[tuple of cells, code] -> [function with `run`'s globals]"""
-        self.emit(*spell.make_closure())
+    def make_function(self, closure: bool = False) -> None:
+        """[tuple of cells if any, code] -> [function with `run`'s globals]"""
+        self.emit(*spell.make_function(closure))
 
-    def make_function(self) -> None:
-        """[code] -> [function with `run`'s globals]"""
-        self.emit(*spell.make_function())
+    def trampoline(self) -> None:
+        """[what a step returned] -> [what the frame returns]"""
+        self.load_const(type)
+        self.load_const(types.FunctionType)
+        load_function_type, load_type = self._out.pop(), self._out.pop()
+        self.emit(*trampoline(load_type, load_function_type))
 
-    # -- the end ------------------------------------------------------------------------------------------------
+    # -- the end ---------------------------------------------------------------------------------------------
 
     def finish(self, calls_graph: bool) -> RunCode:
-        """Returns the top of the stack. `calls_graph`: whether there is a graph to run (for outputs or effects)."""
+        """Returns the top of the stack. `calls_graph`: whether there is a graph to run (for outputs or
+        effects)."""
         direct = self._direct() if calls_graph else ""
         self._drop_unused_temps()
         parameters = [f".c{i}" for i in range(len(self.captures))]

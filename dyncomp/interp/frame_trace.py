@@ -1,10 +1,12 @@
-"""The interpreter's entry: a frame about to run becomes a graph, guards, and code that takes the frame's place.
+"""The interpreter's entry: a frame about to run becomes a graph, guards, and code that takes the frame's
+place.
 
     trace_frame(func, args, context) -> FrameTrace
 
-Policy for what cannot be captured is here. A frame is traced from its start; where that meets an instruction it
-cannot follow (in the frame itself or in a call that it was following), it is traced again and ends before the top
-frame's instruction. So nothing is ever rolled back, and what the failed instruction did leaves no trace.
+Policy for what cannot be captured is here. A frame is traced from its start; where that meets an instruction
+it cannot follow (in the frame itself or in a call that it was following), it is traced again and ends before
+the top frame's instruction. So nothing is ever rolled back, and what the failed instruction did leaves no
+trace.
 
     graph break                       end before the top frame's instruction that broke
     exception nobody catches          end before the instruction that raised it: the program gets the real one
@@ -36,7 +38,8 @@ from dyncomp.values.exception import ExceptionValue
 
 @dataclasses.dataclass
 class FrameTrace:
-    """What the driver compiles. Holds nothing of the trace itself; `example_inputs` are for the compiler alone."""
+    """What the driver compiles. Holds nothing of the trace itself; `example_inputs` are for the compiler
+    alone."""
 
     graph: fx.GraphModule | None = None
     example_inputs: list[Any] = dataclasses.field(default_factory=list)
@@ -51,7 +54,9 @@ class FrameTrace:
     def whole(self) -> bool:
         return not self.breaks and self.skipped is None
 
-    def make_run(self, compiled: Callable[..., Any] | None, single: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    def make_run(
+        self, compiled: Callable[..., Any] | None, single: Callable[..., Any] | None = None
+    ) -> Callable[..., Any]:
         if self.run_code is None:
             raise InternalError("a frame that is left alone has no code to run")
         return self.run_code.make(compiled, single)
@@ -60,7 +65,9 @@ class FrameTrace:
 def trace_frame(func: types.FunctionType, args: tuple[Any, ...], context: Any) -> FrameTrace:
     code = func.__code__
     if is_step(code) or not can_continue(code):
-        return _skip(_here(code, "generator", f"{code.co_qualname} is a generator or a single step of a broken frame"))
+        return _skip(
+            _here(code, "generator", f"{code.co_qualname} is a generator or a single step of a broken frame")
+        )
     stop: int | None = None
     record: BreakRecord | None = None
     while True:
@@ -69,6 +76,10 @@ def trace_frame(func: types.FunctionType, args: tuple[Any, ...], context: Any) -
             result = trace.run()
             if record is not None and not _worth_splitting(trace):
                 return _skip(record)
+            if record is None and _is_idle(trace) and not getattr(context, "fullgraph", False):
+                return _skip(
+                    _here(code, "nothing-to-compile", f"{code.co_qualname} runs no tensor operation")
+                )
             return _finish(trace, result, record)
         except SkipFrame as error:
             return _skip(_here(code, error.reason, error.detail, error.hint))
@@ -78,7 +89,9 @@ def trace_frame(func: types.FunctionType, args: tuple[Any, ...], context: Any) -
             step, record = _uncaught(trace, error.value)
         except Unreconstructible as error:
             step = error.value.birth
-            record = record or _break_record(trace, "unsupported-object", f"{error.detail} cannot be rebuilt", "", None)
+            record = record or _break_record(
+                trace, "unsupported-object", f"{error.detail} cannot be rebuilt", "", None
+            )
         finally:
             trace.close()
         stop = _earlier(step, stop)
@@ -100,7 +113,7 @@ def _uncaught(trace: Trace, error: Value) -> tuple[int, BreakRecord]:
     return step, _break_record(trace, reason, f"{error.cls.__name__}: {error.message()}", "", error)
 
 
-# -- records ------------------------------------------------------------------------------------------------------
+# -- records -------------------------------------------------------------------------------------------------
 def _skip(record: BreakRecord) -> FrameTrace:
     return FrameTrace(skipped=record)
 
@@ -118,13 +131,18 @@ def _break_record(trace: Trace, reason: str, detail: str, hint: str, carrier: An
     return BreakRecord(reason, detail, filename, line, function, hint or REASONS[reason], tuple(stack))
 
 
-# -- the result -----------------------------------------------------------------------------------------------------
+# -- the result ----------------------------------------------------------------------------------------------
 def _worth_splitting(trace: Trace) -> bool:
-    """A frame that has met no tensor yet and was given none is left alone: what it calls is a candidate by itself."""
+    """A frame that has met no tensor yet and was given none is left alone: what it calls is a candidate by
+    itself."""
     if trace.inputs or len(trace.graph.nodes):
         return True
     held = [*trace.args, *(_contents(cell) for cell in trace.func.__closure__ or ())]
     return any(_has_tensors(obj) for obj in held)
+
+
+def _is_idle(trace: Trace) -> bool:
+    return not any(node.op not in ("placeholder", "output") for node in trace.graph.nodes)
 
 
 def _contents(cell: Any) -> Any:
@@ -144,11 +162,21 @@ def _has_tensors(obj: Any, depth: int = 2) -> bool:
     return False
 
 
+def _refuse_open_generators(trace: Trace) -> None:
+    """CPython closes a generator that nobody holds; the graph cannot say when."""
+    for generator in trace.state.get("generators", ()):
+        if generator.must_be_closed():
+            raise Unreconstructible(generator, f"{generator.describe()}, left inside a try or with,")
+
+
 def _finish(trace: Trace, result: Value | None, record: BreakRecord | None) -> FrameTrace:
+    _refuse_open_generators(trace)
     inputs = trace.inputs
     while True:
-        builder = RunBuilder(trace.func.__code__, trace.func.__globals__, [source for _, source, _, _ in inputs])
-        calls_graph = any(node.op not in ("placeholder", "output") for node in trace.graph.nodes)
+        builder = RunBuilder(
+            trace.func.__code__, trace.func.__globals__, [source for _, source, _, _ in inputs]
+        )
+        calls_graph = not _is_idle(trace)
         replay(builder, trace.effects)
         if result is not None:
             builder.load(result)

@@ -15,15 +15,19 @@ from dyncomp.values.iterators import IteratorValue
 
 
 class GeneratorValue(IteratorValue):
-    """Generated code can rebuild it until it has started: by calling its function again with the same arguments."""
+    """Generated code can rebuild it until it has started: by calling its function again with the same
+    arguments."""
 
     cls = types.GeneratorType
 
-    def __init__(self, frame: Frame, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]):
+    def __init__(
+        self, frame: Frame, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]
+    ):
         super().__init__()
         self.frame, self.function = frame, function
         self.args, self.kwargs = list(args), dict(kwargs)
         self.started = self.finished = self.running = False
+        frame.trace.state.setdefault("generators", []).append(self)
 
     def describe(self) -> str:
         return f"generator {self.function.qualname}"
@@ -74,6 +78,10 @@ class GeneratorValue(IteratorValue):
             tx.raise_(StopIteration)
         tx.raise_(StopIteration, value)
 
+    @builtin_method("__next__")
+    def _next(self, tx: Tracer) -> Value:
+        return self.resume(tx, tx.constant(None))
+
     @builtin_method("send")
     def _send(self, tx: Tracer, value: Value) -> Value:
         if not self.started and not (value.is_constant() and value.as_constant() is None):
@@ -101,6 +109,14 @@ class GeneratorValue(IteratorValue):
                 tx.raise_(RuntimeError, "generator ignored GeneratorExit")
         self.finished = True
         return tx.constant(None)
+
+    def must_be_closed(self) -> bool:
+        """Dropping it in this state would run code: a `finally`, an `except`, or the end of a `with`."""
+        handler = self.frame.op.handler
+        if not self.started or self.finished or handler is None:
+            return False
+        # From Python 3.12 on every body stands in a handler that only turns StopIteration into RuntimeError.
+        return self.frame.ops[handler.target].name != "STOPITERATION_ERROR"
 
     def reconstruct(self, builder: Builder) -> None:
         if self.started:

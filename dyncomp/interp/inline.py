@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 # Modules whose functions act on the process, on files or on clocks: their calls run as Python.
 BREAKING_MODULES: dict[str, str] = {
     "logging": "side-effect", "warnings": "side-effect", "traceback": "side-effect", "random": "random",
-    "threading": "side-effect", "subprocess": "side-effect", "importlib": "unsupported-call", "re": "unsupported-call",
-    "pickle": "side-effect", "tempfile": "side-effect", "shutil": "side-effect", "multiprocessing": "side-effect",
+    "threading": "side-effect", "subprocess": "side-effect", "importlib": "unsupported-call", "re":
+    "unsupported-call", "pickle": "side-effect", "tempfile": "side-effect", "shutil": "side-effect",
+    "multiprocessing": "side-effect",
     "asyncio": "unsupported-call", "socket": "side-effect", "ast": "unsupported-call",
 }  # fmt: skip
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
@@ -30,7 +31,9 @@ _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE
 def inline(trace: Trace, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     refuse(function)
     if len(trace.frames) > config.inline_depth:
-        raise GraphBreak("recursion", f"{function.qualname} is inlined more than {config.inline_depth} calls deep")
+        raise GraphBreak(
+            "recursion", f"{function.qualname} is inlined more than {config.inline_depth} calls deep"
+        )
     frame = Frame(trace, function, bind(trace, function, args, kwargs))
     if function.code.co_flags & inspect.CO_GENERATOR:
         return GeneratorValue(frame, function, args, kwargs)

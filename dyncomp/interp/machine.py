@@ -8,11 +8,13 @@ exception table names. A generator's frame runs until its next yield and keeps i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dyncomp import config
 from dyncomp.bytecode.canonical import Op, canonical
-from dyncomp.errors import GraphBreak
+from dyncomp.bytecode.stack_effect import op_effect
+from dyncomp.errors import GraphBreak, InternalError
 from dyncomp.guards.source import Source
 from dyncomp.interp.handlers.registry import BREAKS, HANDLERS
 from dyncomp.values.base import PyRaise, Value
@@ -22,6 +24,10 @@ from dyncomp.values.mapping import DictValue
 
 if TYPE_CHECKING:
     from dyncomp.interp.trace import Trace
+
+
+# A generator's frame starts with the value that is sent first; the table counts the making of the generator.
+_FREE_EFFECT = frozenset({"RETURN_GENERATOR"})
 
 
 class NullValue(Value):
@@ -63,6 +69,7 @@ class Frame:
         self.result: Value | None = None
         self.yielded = False
         self.executed = 0
+        self.verify = config.verify_passes
 
     # -- stack ----------------------------------------------------------------------------------------------
     def push(self, value: Value) -> None:
@@ -133,15 +140,29 @@ class Frame:
             function = HANDLERS.get(op.name)
             if function is None:
                 self._refuse(op)
+            elif self.verify:
+                self._checked_step(op, function)
             else:
                 function(self, op)
             if op.target >= 0 and self.executed > config.unroll_limit:
-                raise GraphBreak("graph-too-large", f"more than {config.unroll_limit} instructions in one frame")
+                raise GraphBreak(
+                    "graph-too-large", f"more than {config.unroll_limit} instructions in one frame"
+                )
         except PyRaise as error:
             self.unwind(error, op)
         except GraphBreak as error:
             self.trace.note_break(error)
             raise
+
+    def _checked_step(self, op: Op, function: Callable[[Any, Any], None]) -> None:
+        """Every handler moves the stack as far as CPython's own table says."""
+        before, at = len(self.stack), self.ip
+        function(self, op)
+        if self.result is not None or op.name in _FREE_EFFECT:
+            return
+        expected = before + op_effect(op, jump=self.ip != at)
+        if len(self.stack) != expected:
+            raise InternalError(f"{op.name} left the stack at {len(self.stack)} instead of {expected}")
 
     def _refuse(self, op: Op) -> None:
         reason, detail = BREAKS.get(op.name, ("unsupported-opcode", f"the instruction {op.name}"))
@@ -162,7 +183,7 @@ class Frame:
         self.push(value)
         self.ip = op.handler.target
 
-    # -- exceptions being handled -----------------------------------------------------------------------------
+    # -- exceptions being handled ----------------------------------------------------------------------------
     def current_exception(self) -> ExceptionValue | None:
         """What `raise` without an exception, or an `except` block's own context, refers to."""
         for frame in reversed(self.trace.frames):
@@ -176,4 +197,8 @@ class Frame:
 
 def variable_names(code: Any) -> tuple[str, ...]:
     """Names of all local slots: variables, then cells."""
-    return (*code.co_varnames, *(name for name in code.co_cellvars if name not in code.co_varnames), *code.co_freevars)
+    return (
+        *code.co_varnames,
+        *(name for name in code.co_cellvars if name not in code.co_varnames),
+        *code.co_freevars,
+    )

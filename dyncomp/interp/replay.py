@@ -108,7 +108,8 @@ def _dict(builder: RunBuilder, target: DictValue) -> None:
 
 
 def _attribute_name(target: DictValue, key: Value) -> str | None:
-    """The attribute that a key of an object's `__dict__` is; None if only the dictionary itself can be written."""
+    """The attribute that a key of an object's `__dict__` is; None if only the dictionary itself can be
+    written."""
     if target.owner is None or not isinstance(key, ConstantValue) or key.unread:
         return None
     name = key.peek()

@@ -3,7 +3,9 @@
 In:  the frame in front of the instruction: variables, cells, stack, as symbolic values
 Out: code on a `RunBuilder`
 
-    return step(<variables>, <stack>)          step's closure: the frame's cells
+    rest = step(<variables>, <stack>)          step's closure: the frame's cells
+    while rest is a resume function: rest = rest()
+    return rest
 
 The step and resume functions themselves are made by `dyncomp.bytecode.continuation`.
 """
@@ -19,6 +21,7 @@ from dyncomp.bytecode.continuation import (
     Point,
     can_continue,
     closure_names,
+    is_resume,
     is_step,
     locate,
     parameters,
@@ -40,12 +43,13 @@ def emit_break(
     stack: Sequence[Value | None],
     handled: Sequence[Value] = (),
 ) -> None:
-    """Pushes what the frame returns once `op` and all after it ran as Python or in frames compiled in their turn.
+    """Pushes what the frame returns once `op` and all after it ran as Python or in frames compiled in their
+    turn.
 
-    `op` is an op of `canonical(code)`; `variables` holds the bound ones, `cells` the cell objects of all that have one
-    (a variable whose slot an inlined comprehension uses at the moment has none); `stack` is bottom first, None for a
-    null. `handled` holds the exceptions whose `except` or `finally` blocks were entered while tracing and are still
-    running, innermost last. Side effects must have been replayed before.
+    `op` is an op of `canonical(code)`; `variables` holds the bound ones, `cells` the cell objects of all that
+    have one (a variable whose slot an inlined comprehension uses at the moment has none); `stack` is bottom
+    first, None for a null. `handled` holds the exceptions whose `except` or `finally` blocks were entered
+    while tracing and are still running, innermost last. Side effects must have been replayed before.
     """
     user, index = locate(code, op.index)
     shadowed = frozenset(closure_names(user)) - frozenset(cells)
@@ -57,13 +61,15 @@ def emit_break(
         stack[slot] = exception
     point = Point(index, nulls, frozenset(variables), shadowed, entered)
     step = step_code(user, point)
-    builder.positions = op.positions
+    builder.positions = canonical(code).place(op)
     _load_function(builder, closure_names(user, shadowed), step, cells)
     names = parameters(user, point)
     for name in names:
         _load_parameter(builder, user, name, variables, cells, stack)
     builder.release()
     builder.call(len(names))
+    if not is_resume(code):  # who began the frame calls its resume functions, one after the other
+        builder.trampoline()
 
 
 def _load_function(
@@ -74,10 +80,7 @@ def _load_function(
     if closure:
         builder.build_tuple(len(closure))
     builder.load_const(step)
-    if closure:
-        builder.make_closure()
-    else:
-        builder.make_function()
+    builder.make_function(closure=bool(closure))
 
 
 def _load_parameter(

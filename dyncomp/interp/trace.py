@@ -1,6 +1,6 @@
 """One trace in progress: the `Tracer` that values and handlers talk to.
 
-    Trace(func, args, context, stop).run()  ->  the value that the frame returns, the graph, guards and effects
+Trace(func, args, context, stop).run()  ->  the value that the frame returns, the graph, guards and effects
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import builtins
 import operator
 import sys
 import types
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -19,7 +20,7 @@ from dyncomp import config, marks
 from dyncomp.errors import GraphBreak
 from dyncomp.fake import DataDependentShape, DataDependentValue, FakeMode, NoShapeRule
 from dyncomp.guards.record import GuardList
-from dyncomp.guards.source import ClassAttr, Const, Func, FuncCode, FuncGlobals, Local, Source, Type
+from dyncomp.guards.source import ClassAttr, Const, Func, FuncCode, FuncGlobals, Local, Source, Type, Weak
 from dyncomp.interp.effects import Effects
 from dyncomp.interp.inline import inline
 from dyncomp.interp.machine import Frame, StopTracing, UnreadArgument
@@ -28,8 +29,8 @@ from dyncomp.values.base import PyRaise, Value
 from dyncomp.values.builtin import BuiltinValue
 from dyncomp.values.constant import ConstantValue, fold_call
 from dyncomp.values.exception import ExceptionValue
-from dyncomp.values.function import BoundMethodValue, CellValue, FunctionValue
-from dyncomp.values.instance import InstanceValue
+from dyncomp.values.function import BoundMethodValue, FunctionValue
+from dyncomp.values.instance import HEAP_TYPE, InstanceValue
 from dyncomp.values.klass import ClassValue
 from dyncomp.values.mapping import DictValue
 from dyncomp.values.pymodule import PyModuleValue
@@ -44,11 +45,13 @@ _FIXED_TYPES = (
     slice, range, types.CodeType, property, classmethod, staticmethod, types.GenericAlias, types.UnionType,
     types.GetSetDescriptorType, types.MemberDescriptorType,
 )  # fmt: skip
-_PINNED_ROOTS = (Const, FuncGlobals)
+_PINNED_ROOTS = (Const, Weak, FuncGlobals)
 
 
 class Trace:
-    def __init__(self, func: types.FunctionType, args: tuple[Any, ...], context: Any, stop: int | None = None):
+    def __init__(
+        self, func: types.FunctionType, args: tuple[Any, ...], context: Any, stop: int | None = None
+    ):
         self.func, self.args, self.context, self.stop = func, args, context, stop
         self.graph = fx.Graph()
         self.fake_mode = FakeMode()
@@ -63,12 +66,15 @@ class Trace:
         self._by_source: dict[Source, Value] = {}
         self._by_id: dict[int, Value] = {}
         self._fixed: dict[int, Value] = {}
+        self._trusted: set[int] = set()
         self._alive: list[Any] = []  # so that no id is used twice
 
     # -- running --------------------------------------------------------------------------------------------
     def run(self) -> Value | None:
         """What the frame returns, or None if it stopped before step `stop`."""
-        function = FunctionValue(self.func.__code__, self.func.__globals__, FuncGlobals(Func()), self.func, Func(), self)  # type: ignore[arg-type]
+        function = FunctionValue(
+            self.func.__code__, self.func.__globals__, FuncGlobals(Func()), self.func, Func(), self
+        )  # type: ignore[arg-type]
         names = self.func.__code__.co_varnames
         variables: dict[str, Value] = {
             names[i]: UnreadArgument(arg, Local(i, names[i])) for i, arg in enumerate(self.args)
@@ -104,12 +110,18 @@ class Trace:
         return (self.top.where(),) if self.top is not None else ()
 
     def guard_identities(self) -> None:
-        """What changed was taken for another object than everything else of its type; so it must be in later calls."""
+        """What changed was taken for another object than everything else of its type; so it must be in later
+        calls."""
         changed = [_object_of(value) for value in self.effects.changed()]
         for value in changed:
             for other in list(self._by_id.values()):
                 other = _object_of(other)
-                if other is value or other.source is None or value.source is None or isinstance(other.source, Const):
+                if (
+                    other is value
+                    or other.source is None
+                    or value.source is None
+                    or isinstance(other.source, Const)
+                ):
                     continue
                 if type(other) is type(value) and other.python_type() is value.python_type():
                     self.guard(value.source, "not_same_as", other.source)
@@ -128,9 +140,18 @@ class Trace:
         if not hasattr(value, "stack"):
             value.stack = tuple(frame.where() for frame in self.frames)  # type: ignore[attr-defined]
 
-    # -- values of objects ------------------------------------------------------------------------------------
+    # -- values of objects -----------------------------------------------------------------------------------
     def guard(self, source: Source, kind: str, payload: Any = None) -> None:
+        root = source.root
+        if isinstance(root, Const) and id(root.value) in self._trusted:
+            return
         self.guards.add(source, kind, payload, self.user_line())
+
+    def trust(self, obj: Any) -> Value:
+        """A fixed object that nobody changes: what is read of it needs no guard."""
+        self._trusted.add(id(obj))
+        self._alive.append(obj)
+        return self.constant(obj)
 
     def wrap(self, obj: Any, source: Source) -> Value:
         found = self._by_source.get(source)
@@ -162,9 +183,17 @@ class Trace:
 
     def _guard_kind(self, obj: Any, value: Value, source: Source) -> None:
         """What choosing this kind of value relied on."""
-        if isinstance(source, Const | Func | FuncGlobals) or isinstance(source, ClassAttr) and isinstance(source.base, Type):
+        if (
+            isinstance(source, Const | Weak | Func | FuncGlobals)
+            or isinstance(source, ClassAttr)
+            and isinstance(source.base, Type)
+        ):
             return
-        if isinstance(value, FunctionValue) and not isinstance(source.root, _PINNED_ROOTS) and not _from_globals(source):
+        if (
+            isinstance(value, FunctionValue)
+            and not isinstance(source.root, _PINNED_ROOTS)
+            and not _from_globals(source)
+        ):
             self.guard(source, "type", types.FunctionType)
             self.guard(FuncCode(source), "id", obj.__code__)
         elif isinstance(value, ClassValue | BuiltinValue | PyModuleValue | FunctionValue):
@@ -174,7 +203,7 @@ class Trace:
 
     def _guard_same(self, obj: Any, value: Value, source: Source) -> None:
         """One object under a second source."""
-        if isinstance(source, Const | Func) or value.source is None:
+        if isinstance(source, Const | Weak | Func) or value.source is None:
             return
         if isinstance(value, ClassValue | BuiltinValue | PyModuleValue | FunctionValue):
             if not (isinstance(source, ClassAttr) and isinstance(source.base, Type)):
@@ -200,19 +229,23 @@ class Trace:
         if type(obj) in (tuple, torch.Size):
             return TupleValue([self.constant(item) for item in obj], type(obj))
         if type(obj) in (set, frozenset):
-            return SetValue({v.key(self): v for v in map(self.constant, obj)}, type(obj))  # type: ignore[arg-type]
+            return SetValue(_first_wins(self, [self.constant(item) for item in obj]), type(obj))
         pairs = [(self.constant(key), self.constant(value)) for key, value in obj.items()]
-        return DictValue({key.key(self): (key, value) for key, value in pairs}, type(obj))  # type: ignore[arg-type]
+        return self.dict_of_pairs(pairs)
 
     def _new_fixed(self, obj: Any) -> Value:
         if isinstance(obj, type):
-            return ClassValue(obj)
+            # Attributes of built-in classes never change; others are guarded through the class.
+            return ClassValue(
+                obj, Weak(weakref.ref(obj), obj.__qualname__) if obj.__flags__ & HEAP_TYPE else None
+            )
         if isinstance(obj, types.FunctionType):
-            return FunctionValue(obj.__code__, obj.__globals__, self.globals_source(obj, None), obj, None, self)  # type: ignore[arg-type]
+            source = Weak(weakref.ref(obj), obj.__qualname__)
+            return FunctionValue(
+                obj.__code__, obj.__globals__, self.globals_source(obj, source), obj, source, self
+            )  # type: ignore[arg-type]
         if isinstance(obj, types.MethodType):
             return BoundMethodValue(self.constant(obj.__func__), self.constant(obj.__self__))
-        if isinstance(obj, types.CellType):
-            return CellValue(self.constant(obj.cell_contents))
         known = self._by_id.get(id(obj))
         if known is not None:
             return known
@@ -225,24 +258,24 @@ class Trace:
         self._by_id[id(obj)] = value
         return value
 
-    def tuple(self, items: list[Value]) -> TupleValue:
+    def tuple_of(self, items: list[Value]) -> TupleValue:
         return TupleValue(items, tuple)
 
-    def list(self, items: list[Value]) -> ListValue:
+    def list_of(self, items: list[Value]) -> ListValue:
         return ListValue(items)
 
-    def slice(self, bounds: list[Value]) -> Value:
+    def slice_of(self, bounds: list[Value]) -> Value:
         if all(bound.is_constant() for bound in bounds):
             return ConstantValue(slice(*[bound.as_constant() for bound in bounds]))
         return SliceValue(bounds)
 
-    def dict_of_pairs(self, pairs: list[tuple[Value, Value]]) -> DictValue:
+    def dict_of_pairs(self, pairs: Sequence[tuple[Value, Value]]) -> DictValue:
         return DictValue({key.key(self): (key, value) for key, value in pairs})
 
     def set_of(self, items: Sequence[Value]) -> SetValue:
         return SetValue(_first_wins(self, items))
 
-    # -- namespaces -------------------------------------------------------------------------------------------
+    # -- namespaces ------------------------------------------------------------------------------------------
     def globals_source(self, fn: types.FunctionType, source: Source | None) -> Source:
         """Functions of one imported module share one root."""
         module = sys.modules.get(fn.__globals__.get("__name__", ""))
@@ -260,7 +293,7 @@ class Trace:
         namespace = vars(found) if isinstance(found, types.ModuleType) else found
         return self.wrap(namespace, Const(namespace, "builtins"))  # type: ignore[return-value]
 
-    # -- the graph --------------------------------------------------------------------------------------------
+    # -- the graph -------------------------------------------------------------------------------------------
     def placeholder(self, obj: Any, source: Source, fake: Any) -> fx.Node:
         with self.graph.inserting_before(self._first_call()):
             node = self.graph.placeholder(f"arg_{len(self.inputs)}")
@@ -325,7 +358,7 @@ class Trace:
         except Exception as error:  # noqa: BLE001  eager raises it too: the program may catch it
             self.raise_real(error)
 
-    # -- calls and errors -------------------------------------------------------------------------------------
+    # -- calls and errors ------------------------------------------------------------------------------------
     def inline(self, function: Value, args: Sequence[Value], kwargs: dict[str, Value] | None = None) -> Value:
         assert isinstance(function, FunctionValue)
         return inline(self, function, args, kwargs or {})
@@ -336,7 +369,9 @@ class Trace:
             return self._call_marked(mark, fn, args, kwargs or {})
         return fn.call(self, args, kwargs or {})  # type: ignore[arg-type]
 
-    def _call_marked(self, mark: marks.Mark, fn: Value, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def _call_marked(
+        self, mark: marks.Mark, fn: Value, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
         """What the user asked for this very function."""
         if mark.kind == "allow_in_graph":
             return self.graph_call(fn.real(), args, kwargs)
@@ -344,7 +379,10 @@ class Trace:
             return self.call(self.constant(mark.payload), args, kwargs)
         if mark.kind == "constant":
             return fold_call(self, fn.real(), args, kwargs)  # type: ignore[arg-type]
-        raise GraphBreak("disabled-function", f"{fn.describe()} is disabled" + (f": {mark.payload}" if mark.payload else ""))
+        raise GraphBreak(
+            "disabled-function",
+            f"{fn.describe()} is disabled" + (f": {mark.payload}" if mark.payload else ""),
+        )
 
     def bind_method(self, raw: types.FunctionType, receiver: Value) -> BoundMethodValue:
         return BoundMethodValue(self.constant(raw), receiver)
@@ -386,7 +424,9 @@ class Trace:
         self.raise_value(value)
 
 
-_PLAIN_CONSTANTS = frozenset({int, float, bool, complex, str, bytes, type(None), type(...), type(NotImplemented)})
+_PLAIN_CONSTANTS = frozenset(
+    {int, float, bool, complex, str, bytes, type(None), type(...), type(NotImplemented)}
+)
 _CONTAINERS = frozenset({list, tuple, torch.Size, set, frozenset, dict})
 
 
@@ -405,7 +445,8 @@ def _name(fn: Any) -> str:
 
 
 def _from_globals(source: Source) -> bool:
-    """Module variables hold one function for the life of the program; arguments and cells a new one each time."""
+    """Module variables hold one function for the life of the program; arguments and cells a new one each
+    time."""
     return any(isinstance(part, FuncGlobals) for part in source.chain())
 
 
@@ -414,4 +455,3 @@ def _first_wins(trace: Trace, items: Sequence[Value]) -> dict[Any, Value]:
     for item in items:
         out.setdefault(item.key(trace), item)  # type: ignore[arg-type]
     return out
-

@@ -109,7 +109,8 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 def may_overlap_itself(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """True if two indices surely share memory (an expanded dimension)."""
-    return any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True)) and 0 not in shape
+    spread = any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True))
+    return spread and 0 not in shape
 
 
 def iteration_order(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> list[int]:

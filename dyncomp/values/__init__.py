@@ -11,6 +11,7 @@ from dyncomp.values import (
     instance,
     iterators,
     klass,
+    late,
     library_calls,
     mapping,
     nn_module,
@@ -19,6 +20,7 @@ from dyncomp.values import (
     sequence,
     sets,
     torch_alias,
+    torch_autograd,
     torch_function,
     torch_tensor,
 )
@@ -34,6 +36,7 @@ __all__ = [
     "instance",
     "iterators",
     "klass",
+    "late",
     "library_calls",
     "mapping",
     "nn_module",
@@ -42,6 +45,7 @@ __all__ = [
     "sequence",
     "sets",
     "torch_alias",
+    "torch_autograd",
     "torch_function",
     "torch_tensor",
 ]

@@ -17,7 +17,8 @@ adds `equals` on first use. Values made inside the trace have no source and need
 Values are plain mutable Python objects. Nothing is ever undone: when a graph break rolls the top frame back
 to an earlier instruction, the machine traces the frame again from its start up to that instruction.
 
-Conventions: methods take the tracer `tx` first. An operation that the *program* gets an exception from ends in
+Conventions: methods take the tracer `tx` first. An operation that the *program* gets an exception from ends
+in
 `tx.raise_(cls, *args)`; an operation that *we* cannot follow ends in `errors.GraphBreak(reason, detail)`.
 """
 
@@ -60,6 +61,7 @@ class Tracer(Protocol):
     effects: Any  # dyncomp.interp.effects.Effects
     context: Any  # the owner's options (api.CompileContext), or None
     state: dict[str, Any]  # free per-trace storage for value kinds, by module name
+    frames: Any  # the frames being traced, innermost last (interp.machine.Frame)
 
     def wrap(self, obj: Any, source: Source) -> Value:
         """The value of an outside object: one Value an object however it is reached, with identity guards."""
@@ -67,11 +69,15 @@ class Tracer(Protocol):
     def constant(self, obj: Any) -> Value:
         """A value for an object that is fixed while tracing and needs no guard (a result of folding)."""
 
+    def trust(self, obj: Any) -> Value:
+        """`constant` of an object that nobody changes, so that what is read of it needs no guard either."""
+
     def guard(self, source: Source, kind: str, payload: Any = None) -> None:
         """Records one check of the contract's table."""
 
     def graph_call(self, fn: Any, args: Sequence[Value], kwargs: dict[str, Value] | None = None) -> Value:
-        """A graph node calling `fn` (a str: that method of args[0]); runs it on fakes; errors of the program raise."""
+        """A graph node calling `fn` (a str: that method of args[0]); runs it on fakes; errors of the program
+        raise."""
 
     def placeholder(self, obj: Any, source: Source, fake: Any) -> Any:
         """A new graph input holding the outside tensor `obj`; returns the fx node."""
@@ -88,17 +94,29 @@ class Tracer(Protocol):
     def raise_real(self, error: BaseException) -> NoReturn:
         """Raises in the traced program what a real operation on constants or fakes raised."""
 
-    def tuple(self, items: list[Value]) -> Value:
+    def tuple_of(self, items: list[Value]) -> Value:
         """A tuple made while tracing."""
 
-    def list(self, items: list[Value]) -> Value:
+    def list_of(self, items: list[Value]) -> Value:
         """A list made while tracing."""
 
-    def slice(self, bounds: list[Value]) -> Value:
+    def slice_of(self, bounds: list[Value]) -> Value:
         """`slice(*bounds)`; two or three bounds."""
+
+    def dict_of_pairs(self, pairs: Sequence[tuple[Value, Value]]) -> Value:
+        """A dict made while tracing."""
 
     def set_of(self, items: Sequence[Value]) -> Value:
         """A set made while tracing."""
+
+    def globals_source(self, fn: Any, source: Source) -> Source:
+        """How to reach the module variables of an outside function."""
+
+    def bind_method(self, raw: Any, receiver: Value) -> Value:
+        """A plain function of a class, bound."""
+
+    def catch_stop(self, next_: Any) -> Value | None:
+        """`next_()`, or None if the program's StopIteration comes out of it."""
 
     def has_attribute(self, value: Value, name: str) -> bool:
         """`hasattr(value, name)`"""
@@ -111,13 +129,15 @@ class Tracer(Protocol):
 
 
 class Builder(Protocol):
-    """What `reconstruct` may use of the code builder: every call leaves or uses values on the run-time stack."""
+    """What `reconstruct` may use of the code builder: every call leaves or uses values on the run-time
+    stack."""
 
     def load(self, value: Value) -> None:
         """Pushes any value: a captured source, an already built one, or `value.reconstruct(self)`."""
 
     def remember(self, value: Value) -> None:
-        """The object on top of the stack is `value`; call it before filling a container, so that cycles close."""
+        """The object on top of the stack is `value`; call it before filling a container, so that cycles
+        close."""
 
     def load_const(self, obj: Any) -> None: ...
     def load_source(self, source: Source) -> None: ...
@@ -145,10 +165,11 @@ class Builder(Protocol):
 
 
 class Value:
-    """One Python object as the interpreter sees it. The base class answers every question with a graph break."""
+    """One Python object as the interpreter sees it. The base class answers every question with a graph
+    break."""
 
     source: Source | None = None
-    birth: int = 0  # top-frame step at which it was made or wrapped
+    birth: int = 0  # top-frame step at which it first came on a stack
 
     def __init__(self, source: Source | None = None):
         self.source = source
@@ -175,7 +196,8 @@ class Value:
         return ABSENT
 
     def key(self, tx: Tracer) -> Hashable:
-        """A hashable that equals another value's key exactly if Python's == and hash treat them as one dict key."""
+        """A hashable that equals another value's key exactly if Python's == and hash treat them as one dict
+        key."""
         raise GraphBreak("unsupported-object", f"{self.describe()} as a dict key or set member")
 
     # -- graph and code -----------------------------------------------------------------------------------
@@ -186,7 +208,8 @@ class Value:
         raise GraphBreak("unsupported-object", f"{self.describe()} as an argument of a tensor operation")
 
     def reconstruct(self, builder: Builder) -> None:
-        """Emits code that pushes the object. Called once a value; `builder.load` handles sources and sharing."""
+        """Emits code that pushes the object. Called once a value; `builder.load` handles sources and
+        sharing."""
         raise Unreconstructible(self, self.describe())
 
     # -- operations; defaults break the graph ----------------------------------------------------------------
@@ -246,7 +269,9 @@ class Value:
         """op: one of `+ - ~` (`not` goes through `truth`)."""
         raise GraphBreak("unsupported-object", f"{op}{self.describe()}")
 
-    def binary(self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False) -> Value | None:
+    def binary(
+        self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
+    ) -> Value | None:
         """op: one of `+ - * / // % ** @ & | ^ << >>`; reflected: `other op self`; inplace: `self op= other`.
 
         None is Python's NotImplemented: the other operand is asked next.

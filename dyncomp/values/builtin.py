@@ -1,7 +1,7 @@
 """Callables written in C: functions, methods of built-in types, and the rules for calling them.
 
-What has no rule of its own and is known to be pure runs for real when all its arguments are constants; anything
-else breaks the graph.
+What has no rule of its own and is known to be pure runs for real when all its arguments are constants;
+anything else breaks the graph.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ from dyncomp.values.pure import is_pure
 from dyncomp.values.registry import call_rule, wrap_if
 
 C_CALLABLES = (
-    types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType, types.MethodWrapperType,
+    types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType,
+    types.MethodWrapperType,
     types.ClassMethodDescriptorType, operator.itemgetter, operator.attrgetter, operator.methodcaller,
 )  # fmt: skip
-_IMPURE_METHODS = frozenset({"__init__", "__new__", "__setattr__", "__delattr__", "__reduce__", "__reduce_ex__"})
+_IMPURE_METHODS = frozenset(
+    {"__init__", "__new__", "__setattr__", "__delattr__", "__reduce__", "__reduce_ex__"}
+)
 
 
 class BuiltinValue(Value):
@@ -72,19 +75,22 @@ class BuiltinValue(Value):
         if owner is not None and args:
             return self._call_unbound(tx, owner, args, kwargs)
         receiver = getattr(self.fn, "__self__", None)
-        if isinstance(self.fn, (types.BuiltinFunctionType, types.MethodWrapperType)) and _is_plain_receiver(receiver):
+        if isinstance(self.fn, (types.BuiltinFunctionType, types.MethodWrapperType)) and _is_plain_receiver(
+            receiver
+        ):
             return tx.constant(receiver).call_method(tx, self.fn.__name__, args, kwargs)
         if is_pure(self.fn):
             return fold_call(tx, self.fn, args, kwargs)
         raise GraphBreak("unsupported-call", f"call of {self.describe()}")
 
-    def _call_unbound(self, tx: Tracer, owner: type, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def _call_unbound(
+        self, tx: Tracer, owner: type, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
         """`dict.get(d, key)`: the built-in's own method, past what a subclass overrides."""
         receiver, name = args[0], self.fn.__name__
         if isinstance(receiver, InstanceValue):
-            storage = receiver.storage
-            if storage is not None and owner is not object:
-                return storage.call_method(tx, name, args[1:], kwargs)
+            if receiver.storage is not None and owner is not object:
+                return receiver.storage_call(tx, name, args[1:], kwargs)
         elif isinstance(receiver, BuiltinKind) or not receiver.is_constant():
             return receiver.call_method(tx, name, args[1:], kwargs)
         elif isinstance(receiver, ConstantValue) and name not in _IMPURE_METHODS:
@@ -102,7 +108,9 @@ class BuiltinValue(Value):
 
 
 def _is_plain_receiver(receiver: Any) -> bool:
-    return isinstance(receiver, (str, bytes, int, float, complex, tuple, frozenset)) and not isinstance(receiver, type)
+    return isinstance(receiver, (str, bytes, int, float, complex, tuple, frozenset)) and not isinstance(
+        receiver, type
+    )
 
 
 def is_c_callable(obj: Any) -> bool:
@@ -112,5 +120,3 @@ def is_c_callable(obj: Any) -> bool:
 @wrap_if(is_c_callable, priority=40)
 def wrap_builtin(tx: Tracer, obj: Any, source: Source) -> Value:
     return BuiltinValue(obj, source)
-
-

@@ -37,7 +37,7 @@ def _one(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
     return args[0]
 
 
-# -- containers ---------------------------------------------------------------------------------------------------
+# -- containers ----------------------------------------------------------------------------------------------
 @on_call(list)
 def _list(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return ListValue(args[0].unpack(tx) if args else [])
@@ -47,7 +47,7 @@ def _list(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _tuple(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if args and isinstance(args[0], TupleValue) and args[0].cls is tuple:
         return args[0]
-    return tx.tuple(args[0].unpack(tx) if args else [])
+    return tx.tuple_of(args[0].unpack(tx) if args else [])
 
 
 @on_call(set)
@@ -107,7 +107,7 @@ def _fromkeys(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @on_call(slice)
 def _slice(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return tx.slice(list(args) if len(args) > 1 else [tx.constant(None), *args])
+    return tx.slice_of(list(args) if len(args) > 1 else [tx.constant(None), *args])
 
 
 @on_call(range)
@@ -119,7 +119,7 @@ def _as_int(tx: Tracer, value: Value) -> Value:
     return value if value.is_constant() else value.call_method(tx, "__index__", [], {})
 
 
-# -- numbers and text ---------------------------------------------------------------------------------------------
+# -- numbers and text ----------------------------------------------------------------------------------------
 def _number(cls: type, slot: str) -> Any:
     def convert(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if args and not args[0].is_constant():
@@ -170,7 +170,7 @@ def _divmod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if all(arg.is_constant() for arg in args):
         return fold_call(tx, divmod, args, kwargs)
     left, right = args
-    return tx.tuple([binary(tx, "//", left, right), binary(tx, "%", left, right)])
+    return tx.tuple_of([binary(tx, "//", left, right), binary(tx, "%", left, right)])
 
 
 @on_call(pow)
@@ -183,14 +183,16 @@ def _pow(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @on_call(hash)
 def _hash(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = _one(tx, "hash", args, kwargs)
-    if isinstance(value, InstanceValue) and isinstance(class_lookup(value.cls, "__hash__"), types.FunctionType):
+    if isinstance(value, InstanceValue) and isinstance(
+        class_lookup(value.cls, "__hash__"), types.FunctionType
+    ):
         return value.special(tx, "__hash__") or value
     if isinstance(value, ConstantValue | TupleValue | SetValue) and value.is_constant():
         return fold(tx, hash, value)
     raise GraphBreak("unsupported-builtin", f"hash of {value.describe()}")
 
 
-# -- iteration ----------------------------------------------------------------------------------------------------
+# -- iteration -----------------------------------------------------------------------------------------------
 @on_call(len)
 def _len(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return _one(tx, "len", args, kwargs).length(tx)
@@ -245,7 +247,7 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if result is not None:
             return result
         length = value.length(tx).as_constant()
-        return tx.list([value.getitem(tx, tx.constant(i)) for i in range(length)][::-1]).iterate(tx)
+        return tx.list_of([value.getitem(tx, tx.constant(i)) for i in range(length)][::-1]).iterate(tx)
     if isinstance(value, ConstantValue):
         return tx.constant(tuple(fold(tx, lambda v: tuple(reversed(v)), value).as_constant())).iterate(tx)
     return value.call_method(tx, "__reversed__", [], {})
@@ -262,7 +264,7 @@ def _sum(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     items = args[0].unpack(tx)
     if items and all(item.is_constant() for item in (start, *items)):
         # Not one addition at a time: CPython's sum of floats compensates rounding in some versions.
-        return fold_call(tx, sum, [tx.tuple(items), start], {})
+        return fold_call(tx, sum, [tx.tuple_of(items), start], {})
     for item in items:
         start = binary(tx, "+", start, item)
     return start
@@ -307,7 +309,7 @@ on_call(max)(_extreme("max", ">"))
 on_call(min)(_extreme("min", "<"))
 
 
-# -- attributes ---------------------------------------------------------------------------------------------------
+# -- attributes ----------------------------------------------------------------------------------------------
 def _name_of(value: Value) -> str:
     try:
         name = value.as_constant()
@@ -351,7 +353,7 @@ def _vars(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return _one(tx, "vars", args, kwargs).getattr(tx, "__dict__")
 
 
-# -- classes ------------------------------------------------------------------------------------------------------
+# -- classes -------------------------------------------------------------------------------------------------
 @on_call(type)
 def _type(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if len(args) != 1:
@@ -416,7 +418,7 @@ def _super(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return SuperValue(args[0].as_constant(), args[1])
     frame = tx.frames[-1]
     first = frame.code.co_varnames[0]
-    receiver = frame.variables.get(first) or frame.cells[first].contents
+    receiver = frame.variable(first) or frame.cells[first].contents
     return SuperValue(frame.cells["__class__"].contents.as_constant(), receiver)
 
 
@@ -425,7 +427,7 @@ def _descriptor(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     raise GraphBreak("unsupported-builtin", "a descriptor made inside the compiled function")
 
 
-# -- object's own methods -----------------------------------------------------------------------------------------
+# -- object's own methods ------------------------------------------------------------------------------------
 def _instance(value: Value, what: str) -> InstanceValue:
     if not isinstance(value, InstanceValue):
         raise GraphBreak("unsupported-builtin", f"{what} of {value.describe()}")
@@ -470,7 +472,7 @@ def _object_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _tuple_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     items = args[1].unpack(tx) if len(args) > 1 else []
     if args[0].as_constant() is tuple:
-        return tx.tuple(items)
+        return tx.tuple_of(items)
     cls = args[0]
     assert isinstance(cls, ClassValue)
     made = cls.new_instance(tx)
@@ -500,8 +502,10 @@ def _list_init(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _is_exception_init(fn: Any) -> bool:
-    return isinstance(fn, types.WrapperDescriptorType) and fn.__name__ == "__init__" and issubclass(
-        fn.__objclass__, BaseException
+    return (
+        isinstance(fn, types.WrapperDescriptorType)
+        and fn.__name__ == "__init__"
+        and issubclass(fn.__objclass__, BaseException)
     )
 
 
@@ -527,7 +531,7 @@ def _type_call(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return cls.instantiate(tx, args[1:], kwargs)
 
 
-# -- methods and partials -----------------------------------------------------------------------------------------
+# -- methods and partials ------------------------------------------------------------------------------------
 @on_call(types.MethodType)
 def _method(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return BoundMethodValue(args[0], args[1])
@@ -548,8 +552,13 @@ def _side_effect(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     raise GraphBreak("side-effect", "print, input, open or breakpoint")
 
 
-@on_call(builtins.id, builtins.eval, builtins.exec, builtins.compile, builtins.locals, builtins.dir, builtins.__import__)
+@on_call(
+    builtins.eval,
+    builtins.exec,
+    builtins.compile,
+    builtins.locals,
+    builtins.dir,
+    builtins.__import__,
+)
 def _refused(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    raise GraphBreak("unsupported-builtin", "id, eval, exec, compile, locals, dir or __import__")
-
-
+    raise GraphBreak("unsupported-builtin", "eval, exec, compile, locals, dir or __import__")

@@ -4,8 +4,8 @@
         @builtin_method("append")
         def _append(self, tx, item): ...
 
-`value.append` without a call becomes a `BoundBuiltin`; wrong numbers of arguments break the graph, so that the
-program gets Python's own error.
+`value.append` without a call becomes a `BoundBuiltin`; wrong numbers of arguments break the graph, so that
+the program gets Python's own error.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Constants: immutable Python objects whose value is known while tracing.
 
-An outside constant has a source and starts *unread*: its type is guarded when the type is asked for, its value
-when the value is. So a number or string that is only stored somewhere adds no guard on its value. Arithmetic on
-unread numbers and strings stays unread too (`self.step + 1` becomes code that adds 1 in every call), until
-something needs the value.
+An outside constant has a source and starts *unread*: its type is guarded when the type is asked for, its
+value when the value is. So a number or string that is only stored somewhere adds no guard on its value.
+Arithmetic on unread numbers and strings stays unread too (`self.step + 1` becomes code that adds 1 in every
+call), until something needs the value.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ TORCH_TYPES = (torch.dtype, torch.device, torch.layout, torch.memory_format, tor
 EQUALS_TYPES = frozenset({*SCALAR_TYPES, torch.dtype, torch.device}) - {type(NotImplemented)}
 # Operators on these exact types give one of them again and cannot raise, so they may be left for run time.
 _DEFERRABLE = {("+", int, int), ("-", int, int), ("*", int, int), ("+", float, float), ("-", float, float),
-               ("*", float, float), ("+", int, float), ("+", float, int), ("-", int, float), ("-", float, int),
+               ("*", float, float), ("+", int, float), ("+", float, int), ("-", int, float), ("-", float,
+               int),
                ("*", int, float), ("*", float, int), ("+", str, str)}  # fmt: skip
 
 
 class ConstantValue(Value):
-    """`expression`: (function, operands) that computes an unread constant at run time, instead of a source."""
+    """`expression`: (function, operands) that computes an unread constant at run time, instead of a
+    source."""
 
     def __init__(self, value: Any, source: Any = None, tx: Tracer | None = None, expression: Any = None):
         super().__init__(source)
@@ -70,7 +72,9 @@ class ConstantValue(Value):
         return type(self._value)
 
     def describe(self) -> str:
-        return f"{self._value!r}" if self.source is None else f"{self.source} (a {type(self._value).__name__})"
+        return (
+            f"{self._value!r}" if self.source is None else f"{self.source} (a {type(self._value).__name__})"
+        )
 
     def is_constant(self) -> bool:
         return True
@@ -96,7 +100,11 @@ class ConstantValue(Value):
 
     # -- operations -----------------------------------------------------------------------------------------
     def truth(self, tx: Tracer) -> bool:
-        if self._unread and self.source is not None and isinstance(self._value, (int, float, str, type(None))):
+        if (
+            self._unread
+            and self.source is not None
+            and isinstance(self._value, (int, float, str, type(None)))
+        ):
             if type(self._value) in (int, float, str):
                 self.python_type()
                 self._guard("truth", bool(self._value))
@@ -109,14 +117,18 @@ class ConstantValue(Value):
     def unary(self, tx: Tracer, op: str) -> Value:
         return fold(tx, UNARY[op], self)
 
-    def binary(self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False) -> Value | None:
+    def binary(
+        self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
+    ) -> Value | None:
         if not isinstance(other, ConstantValue):
             return self._with_structure(tx, op, other, reflected)
         left, right = (other, self) if reflected else (self, other)
         if (left.unread or right.unread) and (op, type(left._value), type(right._value)) in _DEFERRABLE:
             left.python_type()
             right.python_type()
-            return ConstantValue(BINARY[op](left._value, right._value), tx=tx, expression=(BINARY[op], (left, right)))
+            return ConstantValue(
+                BINARY[op](left._value, right._value), tx=tx, expression=(BINARY[op], (left, right))
+            )
         return fold(tx, BINARY[op], left, right)
 
     def _with_structure(self, tx: Tracer, op: str, other: Value, reflected: bool) -> Value | None:
@@ -173,7 +185,9 @@ class ConstantValue(Value):
             tx.raise_real(error)
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if issubclass(type(self._value), enum.Enum) or not isinstance(self._value, (*SCALAR_TYPES, *TORCH_TYPES)):
+        if issubclass(type(self._value), enum.Enum) or not isinstance(
+            self._value, (*SCALAR_TYPES, *TORCH_TYPES)
+        ):
             return super().call_method(tx, name, args, kwargs)
         try:
             method = getattr(self.value, name)
@@ -191,7 +205,9 @@ class ConstantValue(Value):
 def _never_equal(left: ConstantValue, right: ConstantValue) -> bool:
     """Decided by the types alone, so that `x == None` or `mode == 3` on a string pins no value."""
     kinds = {type(left._value), type(right._value)}
-    if len(kinds) == 2 and (type(None) in kinds or kinds <= {str, int} or kinds <= {str, float} or kinds == {str, bool}):
+    if len(kinds) == 2 and (
+        type(None) in kinds or kinds <= {str, int} or kinds <= {str, float} or kinds == {str, bool}
+    ):
         left.python_type()
         right.python_type()
         return True

@@ -12,6 +12,7 @@ because a compiled graph may have no trace of these nodes left.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ import torch
 from torch.autograd.grad_mode import _exit_inference_mode
 
 from dyncomp.errors import GraphBreak
+from dyncomp.guards.source import Call, Const
 from dyncomp.values import registry
 from dyncomp.values.base import NotConstant, Tracer, Value
 
@@ -41,6 +43,9 @@ def _pairs() -> dict[Any, tuple[Any, int]]:
 
 
 SETTERS = _pairs()
+# The global state guard covers these; what the others give at entry is guarded when it matters.
+_COVERED = (torch.is_grad_enabled, torch.is_autocast_enabled)
+_call = operator.methodcaller("__call__")
 _NESTING = {torch.autocast_increment_nesting: 1, torch.autocast_decrement_nesting: -1}
 
 
@@ -52,9 +57,11 @@ class TraceState:
     nesting: int = 0
     open_guards: list[Any] = dataclasses.field(default_factory=list)  # inference modes entered for real
 
-    def note(self, setting: Setting) -> None:
+    def note(self, tx: Tracer, setting: Setting) -> None:
+        """The setting is about to be changed."""
         setter, chosen = setting
-        self.initial.setdefault(setting, SETTERS[setter][0](*chosen))
+        if setting not in self.initial:
+            self.initial[setting] = guarded_answer(tx, SETTERS[setter][0], chosen)
 
     def changed(self) -> list[tuple[Callable[..., Any], tuple[Any, ...], Any]]:
         """(setter, leading arguments, value now) of everything that differs from the start."""
@@ -104,6 +111,28 @@ def balance(tx: Tracer) -> None:
         leave_node(tx, torch.clear_autocast_cache, ())
 
 
+def guarded_answer(tx: Tracer, getter: Any, chosen: tuple[Any, ...]) -> Any:
+    """What the getter gives at the start of the trace; `chosen`: at most one argument."""
+    answer = getter(*chosen)
+    if getter not in _COVERED:
+        root = Const(chosen[0], repr(chosen[0])) if chosen else Const(getter, getter.__name__)
+        tx.guard(Call(root, getter if chosen else _call), "equals", answer)
+    return answer
+
+
+def read_flag(tx: Tracer, setter: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    getter, count = SETTERS[setter]
+    real = tuple(arg.as_constant() for arg in (*args, *kwargs.values()))
+    if len(real) == count and (setter, real) not in trace_state(tx).initial:
+        return tx.constant(guarded_answer(tx, getter, real))
+    if len(real) != count and getter not in _COVERED:
+        raise GraphBreak("unsupported-call", f"{getter.__name__} with {len(real)} arguments")
+    try:
+        return tx.constant(getter(*real))
+    except (TypeError, RuntimeError) as error:
+        tx.raise_real(error)
+
+
 def set_flag(tx: Tracer, setter: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     try:
         real = [arg.as_constant() for arg in (*args, *kwargs.values())]
@@ -112,7 +141,7 @@ def set_flag(tx: Tracer, setter: Any, args: Sequence[Value], kwargs: dict[str, V
     count = SETTERS[setter][1]
     if len(real) != count + 1:
         raise GraphBreak("eager-error", f"{setter.__name__} with {len(real)} arguments")
-    trace_state(tx).note((setter, tuple(real[:count])))
+    trace_state(tx).note(tx, (setter, tuple(real[:count])))
     return _run(tx, setter, real)
 
 
@@ -139,7 +168,8 @@ def leave_node(tx: Tracer, function: Any, args: tuple[Any, ...]) -> Any:
 
 
 def _register() -> None:
-    for setter in SETTERS:
+    for setter, (getter, _) in SETTERS.items():
+        registry.on_call(getter)(lambda tx, args, kwargs, setter=setter: read_flag(tx, setter, args, kwargs))
         registry.on_call(setter)(lambda tx, args, kwargs, setter=setter: set_flag(tx, setter, args, kwargs))
     for function in _NESTING:
         registry.on_call(function)(

@@ -1,8 +1,9 @@
 """copy.copy and copy.deepcopy of values.
 
 Containers and plain instances are copied as the `copy` module does by default (a new object of the class, its
-`__dict__` copied); constants, functions and classes are their own copies. A class that takes part in copying with
-methods of its own is followed where that is `__copy__` or `__deepcopy__`, and breaks the graph otherwise.
+`__dict__` copied); constants, functions and classes are their own copies. A class that takes part in copying
+with methods of its own is followed where that is `__copy__` or `__deepcopy__`, and breaks the graph
+otherwise.
 """
 
 from __future__ import annotations
@@ -26,7 +27,14 @@ from dyncomp.values.sets import SetValue
 Part = Callable[[Value], Value]  # what happens to the values inside
 
 _ATOMS = (ConstantValue, FunctionValue, ClassValue, BuiltinValue)
-_PICKLE_HOOKS = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
+_PICKLE_HOOKS = (
+    "__reduce__",
+    "__reduce_ex__",
+    "__getstate__",
+    "__setstate__",
+    "__getnewargs__",
+    "__getnewargs_ex__",
+)
 
 
 @on_call(copy.copy)
@@ -53,7 +61,9 @@ def _deep(tx: Tracer, value: Value, memo: dict[int, Value]) -> Value:
     if done is not None:
         return done
     if isinstance(value, InstanceValue) and class_lookup(value.cls, "__deepcopy__") is not ABSENT:
-        raise GraphBreak("unsupported-builtin", f"deepcopy of {value.describe()} (its class defines __deepcopy__)")
+        raise GraphBreak(
+            "unsupported-builtin", f"deepcopy of {value.describe()} (its class defines __deepcopy__)"
+        )
     return _rebuilt(tx, value, memo, lambda part: _deep(tx, part, memo))
 
 
@@ -67,7 +77,7 @@ def _rebuilt(tx: Tracer, value: Value, memo: dict[int, Value], part: Part) -> Va
         return TupleValue([part(item) for item in value.items], value.cls)
     if isinstance(value, SetValue):
         return SetValue({key: part(item) for key, item in value.items.items()}, value.cls)
-    if isinstance(value, DictValue) and value.owner is None:
+    if isinstance(value, DictValue):
         copied = memo[id(value)] = DictValue(cls=value.cls)
         copied.factory = value.factory
         _fill(tx, copied, value, part)
@@ -83,7 +93,9 @@ def _fill(tx: Tracer, made: DictValue, value: DictValue, part: Part) -> None:
 
 
 def _instance(tx: Tracer, value: InstanceValue, memo: dict[int, Value], part: Part) -> Value:
-    hooks = [name for name in _PICKLE_HOOKS if class_lookup(value.cls, name) is not class_lookup(object, name)]
+    hooks = [
+        name for name in _PICKLE_HOOKS if class_lookup(value.cls, name) is not class_lookup(object, name)
+    ]
     if hooks or isinstance(value, ExceptionValue) or not value.has_dict:
         raise GraphBreak("unsupported-builtin", f"copy of {value.describe()} ({', '.join(hooks) or 'slots'})")
     storage = empty_storage(value.cls)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,7 +37,7 @@ class ExceptionValue(InstanceValue):
 
     def find_attribute(self, tx: Tracer, name: str) -> Value | None:
         if name == "args":
-            return tx.tuple(list(self.args))
+            return tx.tuple_of(list(self.args))
         if name in _LINKS:
             return self.links.get(name, tx.constant(False if name == "__suppress_context__" else None))
         if name in ("__traceback__", "__notes__"):
@@ -45,7 +46,11 @@ class ExceptionValue(InstanceValue):
             return self.args[0] if self.args else tx.constant(None)
         if name == "with_traceback" or name == "add_note":
             raise GraphBreak("exception", f"{name}() of an exception in captured code")
-        if self.real_error is not None and class_lookup(self.cls, name) is not ABSENT and hasattr(self.real_error, name):
+        if (
+            self.real_error is not None
+            and class_lookup(self.cls, name) is not ABSENT
+            and hasattr(self.real_error, name)
+        ):
             return tx.constant(getattr(self.real_error, name))
         return super().find_attribute(tx, name)
 
@@ -78,10 +83,30 @@ class ExceptionValue(InstanceValue):
         for name, value in self.links.items():
             builder.load(value)
             builder.store_attr(name)
-        for key, value in (self.namespace._items or {}).values():
-            assert value is not None
-            builder.load(value)
+        for key, attribute in self.namespace.made_entries():
+            builder.load(attribute)
             builder.store_attr(key.as_constant())
+
+
+class TracebackValue(Value):
+    """The traceback of an exception that was raised while tracing: there is none, so it can only be passed
+    on."""
+
+    def python_type(self) -> type:
+        return types.TracebackType
+
+    def describe(self) -> str:
+        return "the traceback of an exception raised in captured code"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+
+def exception_triple(tx: Tracer, error: Value | None) -> list[Value]:
+    """(type, value, traceback), as `__exit__` and sys.exc_info have them."""
+    if error is None:
+        return [tx.constant(None)] * 3
+    return [tx.constant(error.python_type()), error, TracebackValue()]
 
 
 @wrap_if(lambda obj: isinstance(obj, BaseException), priority=15)

@@ -1,7 +1,7 @@
 """Python functions, their cells, and methods bound to a receiver.
 
-    outside function    real object; code pinned by guards, defaults and closure reached through its source
-    made while tracing  code, globals of its maker, cells and defaults that are values
+outside function    real object; code pinned by guards, defaults and closure reached through its source
+made while tracing  code, globals of its maker, cells and defaults that are values
 """
 
 from __future__ import annotations
@@ -11,7 +11,17 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from dyncomp.errors import GraphBreak
-from dyncomp.guards.source import Cell, CellContents, FuncDefault, FuncKwDefault, MethodFunc, MethodSelf, Source
+from dyncomp.guards.source import (
+    Cell,
+    CellContents,
+    Const,
+    FuncDefault,
+    FuncKwDefault,
+    MethodFunc,
+    MethodSelf,
+    Source,
+    Weak,
+)
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
 from dyncomp.values.constant import fold_call
 from dyncomp.values.mapping import DictValue, IdentityKey
@@ -74,7 +84,8 @@ class FunctionValue(Value):
     """A function with bytecode. `globals_source` reaches the dictionary `globals`."""
 
     def __init__(self, code: types.CodeType, globals: dict[str, Any], globals_source: Source | None,
-                 outside: types.FunctionType | None = None, source: Source | None = None, tx: Tracer | None = None):  # fmt: skip
+                 outside: types.FunctionType | None = None, source: Source | None = None, tx: Tracer | None =
+                 None):  # fmt: skip
         super().__init__(source)
         self.code, self.globals, self.globals_source = code, globals, globals_source
         self.outside, self._tx = outside, tx
@@ -106,7 +117,9 @@ class FunctionValue(Value):
         return self.outside
 
     def key(self, tx: Tracer) -> Hashable:
-        return IdentityKey(self) if self.outside is None else self.as_constant()  # type: ignore[no-any-return]
+        if self.outside is None:
+            return IdentityKey(self)
+        return self.as_constant()  # type: ignore[no-any-return]
 
     def truth(self, tx: Tracer) -> bool:
         return True
@@ -122,20 +135,19 @@ class FunctionValue(Value):
         return [self._outside_cell(tx, i, cell) for i, cell in enumerate(closure)]
 
     def _outside_cell(self, tx: Tracer, index: int, cell: Any) -> CellValue:
-        source = None if self.source is None else Cell(self.source, index)
-        found = tx.state.setdefault("cells", {}).get(id(cell))
-        if found is None:
-            found = tx.wrap(cell, source) if source is not None else tx.constant(cell)
-            tx.state["cells"][id(cell)] = found
-        return found
+        return tx.wrap(cell, Cell(self._reached(), index))  # type: ignore[return-value]
 
     def defaults(self, tx: Tracer) -> list[Value]:
         if self.outside is None:
             return self.made_defaults
         values = self.outside.__defaults__ or ()
-        if self.source is None:
-            return [tx.constant(obj) for obj in values]
-        return [tx.wrap(obj, FuncDefault(self.source, i)) for i, obj in enumerate(values)]
+        source = self._reached()
+        return [tx.wrap(obj, FuncDefault(source, i)) for i, obj in enumerate(values)]
+
+    def _reached(self) -> Source:
+        """Every outside function has a source; fixed ones are held weakly."""
+        assert self.source is not None
+        return self.source
 
     def kwdefault(self, tx: Tracer, name: str) -> Value | None:
         if self.outside is None:
@@ -143,8 +155,7 @@ class FunctionValue(Value):
         values = self.outside.__kwdefaults__ or {}
         if name not in values:
             return None
-        obj = values[name]
-        return tx.constant(obj) if self.source is None else tx.wrap(obj, FuncKwDefault(self.source, name))
+        return tx.wrap(values[name], FuncKwDefault(self._reached(), name))
 
     # -- operations -----------------------------------------------------------------------------------------
     def call(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -159,8 +170,8 @@ class FunctionValue(Value):
 
     def _pin(self, tx: Tracer) -> None:
         """What follows holds for this very function, not for its code alone."""
-        if self.source is not None:
-            tx.guard(self.source, "id", self.outside)
+        if not isinstance(self.source, Weak | Const):
+            tx.guard(self._reached(), "id", self.outside)
 
     def getattr(self, tx: Tracer, name: str) -> Value:
         if name == "__dict__":
@@ -189,19 +200,21 @@ class FunctionValue(Value):
     def _made_attribute(self, tx: Tracer, name: str) -> Value:
         facts = {
             "__name__": self.code.co_name, "__qualname__": self.qualname, "__doc__": self._doc(),
-            "__module__": self.globals.get("__name__"), "__code__": self.code, "__class__": types.FunctionType,
+            "__module__": self.globals.get("__name__"), "__code__": self.code, "__class__":
+            types.FunctionType,
         }  # fmt: skip
         if name in facts:
             return tx.constant(facts[name])
         if name == "__defaults__":
-            return tx.tuple(list(self.made_defaults)) if self.made_defaults else tx.constant(None)
+            return tx.tuple_of(list(self.made_defaults)) if self.made_defaults else tx.constant(None)
         if name == "__annotations__":
             return self._special.setdefault(name, DictValue())
         if name == "__closure__":
-            return tx.tuple(list(self.made_cells)) if self.made_cells else tx.constant(None)
+            return tx.tuple_of(list(self.made_cells)) if self.made_cells else tx.constant(None)
         if name == "__kwdefaults__":
-            items = {key: (tx.constant(key), value) for key, value in self.made_kwdefaults.items()}
-            return DictValue(dict(items)) if items else tx.constant(None)
+            return tx.dict_of_pairs(
+                [(tx.constant(key), value) for key, value in self.made_kwdefaults.items()]
+            )
         if hasattr(types.FunctionType, name):
             raise GraphBreak("unsupported-attribute", f"{name} of {self.qualname}")
         tx.raise_(AttributeError, f"'function' object has no attribute '{name}'")
@@ -212,7 +225,9 @@ class FunctionValue(Value):
 
     def setattr(self, tx: Tracer, name: str, value: Value) -> None:
         if self.outside is not None:
-            raise GraphBreak("unsupported-mutation", f"setting attribute {name!r} of the function {self.qualname}")
+            raise GraphBreak(
+                "unsupported-mutation", f"setting attribute {name!r} of the function {self.qualname}"
+            )
         if name in ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__"):
             raise GraphBreak("unsupported-mutation", f"setting {name} of {self.qualname}")
         if hasattr(types.FunctionType, name):
@@ -248,8 +263,8 @@ class FunctionValue(Value):
         for name, value in self._special.items():
             builder.load(value)
             builder.store_attr(name)
-        for key, value in (self.attributes._items or {}).values():
-            builder.load(value)  # type: ignore[arg-type]
+        for key, attribute in self.attributes.made_entries():
+            builder.load(attribute)
             builder.store_attr(key.as_constant())
 
     @staticmethod

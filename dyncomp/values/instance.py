@@ -1,9 +1,11 @@
-"""Objects of classes written in Python, from outside or made while tracing: the attribute protocol of CPython.
+"""Objects of classes written in Python, from outside or made while tracing: the attribute protocol of
+CPython.
 
     obj.name    a data descriptor of the class, else the object's __dict__, else the class, else __getattr__
 
-`storage` holds the built-in contents of instances of dict, list, tuple and set subclasses (and of exceptions).
-What is read of the class is guarded by `class_attrs`, what is read of the object by its `__dict__` entries.
+`storage` holds the built-in contents of instances of dict, list, tuple and set subclasses (and of
+exceptions). What is read of the class is guarded by `class_attrs`, what is read of the object by its
+`__dict__` entries.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ def class_lookup(cls: type, name: str) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def solid_base(cls: type) -> type | None:
-    """The C class that gives instances their layout; None for objects that C code may treat in its own way."""
+    """The C class that gives instances their layout; None for objects that C code may treat in its own
+    way."""
     for base in cls.__mro__:
         if base in CONTAINER_BASES:
             return base
@@ -68,7 +71,8 @@ def is_plain(cls: type) -> bool:
 class InstanceValue(Value):
     """`class_source` reaches the class, for guards on what is read of it; None where the class is fixed."""
 
-    def __init__(self, cls: type, source: Source | None = None, outside: Any = ABSENT, storage: BuiltinKind | None = None,
+    def __init__(self, cls: type, source: Source | None = None, outside: Any = ABSENT, storage: BuiltinKind |
+    None = None,
                  class_source: Source | None = None, tx: Tracer | None = None):  # fmt: skip
         super().__init__(source)
         self.cls, self.outside, self.storage = cls, outside, storage
@@ -79,7 +83,11 @@ class InstanceValue(Value):
             own = _own_dict(outside)
             dict_source = None if source is None else InstanceDict(source)
             if own is None or dict_source is None:
-                items = None if own is None or tx is None else {k: (tx.constant(k), tx.constant(v)) for k, v in own.items()}
+                items = (
+                    None
+                    if own is None or tx is None
+                    else {k: (tx.constant(k), tx.constant(v)) for k, v in own.items()}
+                )
                 self.namespace = DictValue(items, owner=self)  # type: ignore[arg-type]
             else:
                 self.namespace = DictValue(None, dict, dict_source, tx, own, owner=self)
@@ -105,7 +113,9 @@ class InstanceValue(Value):
                 return IdentityKey(self)
             if self.storage is not None:
                 return self.storage.key(tx)
-        raise GraphBreak("unsupported-object", f"{self.describe()} as a dict key (its class defines __hash__)")
+        raise GraphBreak(
+            "unsupported-object", f"{self.describe()} as a dict key (its class defines __hash__)"
+        )
 
     def fx_arg(self, tx: Tracer) -> Any:
         if self.storage is not None:
@@ -127,7 +137,11 @@ class InstanceValue(Value):
 
     def _class_item(self, tx: Tracer, name: str, raw: Any) -> Value:
         """A class attribute as a value of its own."""
-        return tx.constant(raw) if self.class_source is None else tx.wrap(raw, ClassAttr(self.class_source, name))
+        return (
+            tx.constant(raw)
+            if self.class_source is None
+            else tx.wrap(raw, ClassAttr(self.class_source, name))
+        )
 
     # -- getattr --------------------------------------------------------------------------------------------
     def getattr(self, tx: Tracer, name: str) -> Value:
@@ -265,7 +279,7 @@ class InstanceValue(Value):
         else:
             self.generic_setattr(tx, name, None)
 
-    # -- special methods --------------------------------------------------------------------------------------
+    # -- special methods -------------------------------------------------------------------------------------
     def special(self, tx: Tracer, name: str, *args: Value) -> Value | None:
         """type(self).name(self, *args), or None if the class has no such method."""
         raw = class_lookup(self.cls, name)
@@ -275,8 +289,16 @@ class InstanceValue(Value):
         if raw is None:
             return None
         if isinstance(raw, C_METHODS) and self.storage is not None and raw.__objclass__ is not object:
-            return self.storage.call_method(tx, name, list(args), {})
+            return self.storage_call(tx, name, list(args), {})
         return tx.call(self.bind(tx, name, raw), list(args))
+
+    def storage_call(self, tx: Tracer, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        """A method of the built-in base class, past what this class overrides."""
+        assert self.storage is not None
+        if name == "__getitem__" and isinstance(self.storage, DictValue) and len(args) == 1:
+            if self.storage.find(tx, args[0]) is None and class_lookup(self.cls, "__missing__") is not ABSENT:
+                return self._required(tx, "__missing__", "has no __missing__", args[0])
+        return self.storage.call_method(tx, name, args, kwargs)
 
     def _required(self, tx: Tracer, name: str, what: str, *args: Value) -> Value:
         result = self.special(tx, name, *args)
@@ -291,11 +313,6 @@ class InstanceValue(Value):
         return tx.call(self.bind(tx, "__call__", self.class_attribute(tx, "__call__")), args, kwargs)
 
     def getitem(self, tx: Tracer, key: Value) -> Value:
-        if isinstance(self.storage, DictValue) and isinstance(class_lookup(self.cls, "__getitem__"), C_METHODS):
-            found = self.storage.find(tx, key)
-            missing = class_lookup(self.cls, "__missing__")
-            if found is None and isinstance(missing, types.FunctionType):
-                return self._required(tx, "__missing__", "is not subscriptable", key)
         return self._required(tx, "__getitem__", "is not subscriptable", key)
 
     def setitem(self, tx: Tracer, key: Value, value: Value) -> None:
@@ -308,7 +325,7 @@ class InstanceValue(Value):
         result = self.special(tx, "__contains__", item)
         if result is not None:
             return tx.constant(result.truth(tx))
-        return tx.tuple(self.unpack(tx)).contains(tx, item)
+        return tx.tuple_of(self.unpack(tx)).contains(tx, item)
 
     def iterate(self, tx: Tracer) -> Value:
         result = self.special(tx, "__iter__")
@@ -319,7 +336,7 @@ class InstanceValue(Value):
         tx.raise_(TypeError, f"{self.cls.__name__!r} object is not iterable")
 
     def next(self, tx: Tracer) -> Value | None:
-        return tx.catch_stop(lambda: self._required(tx, "__next__", "is not an iterator"))  # type: ignore[attr-defined, no-any-return]
+        return tx.catch_stop(lambda: self._required(tx, "__next__", "is not an iterator"))
 
     def length(self, tx: Tracer) -> Value:
         return self._required(tx, "__len__", "has no len()")
@@ -336,7 +353,9 @@ class InstanceValue(Value):
             tx.raise_(TypeError, f"bad operand type for unary {op}: {self.cls.__name__!r}")
         return result
 
-    def binary(self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False) -> Value | None:
+    def binary(
+        self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
+    ) -> Value | None:
         slot = BINARY_SLOTS[op]
         if inplace:
             result = _implemented(self.special(tx, f"__i{slot}__", other))
@@ -378,9 +397,8 @@ class InstanceValue(Value):
             if value is not None:
                 builder.load(value)
                 builder.store_attr(name)
-        for key, value in (self.namespace._items or {}).values():
-            assert value is not None
-            builder.load(value)
+        for key, attribute in self.namespace.made_entries():
+            builder.load(attribute)
             builder.store_attr(key.as_constant())
 
     def _reconstruct_tuple(self, builder: Builder) -> None:
@@ -398,8 +416,7 @@ class InstanceValue(Value):
     def _fill_dict(self, builder: Builder, storage: DictValue) -> None:
         """[obj] -> [obj], past a `__setitem__` of the user's class."""
         base = collections.OrderedDict if issubclass(self.cls, collections.OrderedDict) else dict
-        for key, value in (storage._items or {}).values():
-            assert value is not None
+        for key, value in storage.made_entries():
             builder.load_const(base.__setitem__)
             builder.load(self)
             builder.load(key)
@@ -458,7 +475,8 @@ def empty_storage(cls: type) -> BuiltinKind | None:
 
 def outside_storage(tx: Tracer, obj: Any, source: Source) -> BuiltinKind | None:
     """Contents of an outside instance of a container subclass, read through the object's own source."""
-    base = solid_base(type(obj))
+    cls: type = type(obj)
+    base = solid_base(cls)
     if base in (dict, collections.OrderedDict, collections.defaultdict):
         storage = DictValue(None, base, source, tx, obj)
         if base is collections.defaultdict:
@@ -516,5 +534,3 @@ class OpaqueValue(Value):
 @wrap_if(lambda obj: True, priority=1000)
 def wrap_opaque(tx: Tracer, obj: Any, source: Source) -> Value:
     return OpaqueValue(obj, source)
-
-

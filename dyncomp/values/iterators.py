@@ -46,7 +46,13 @@ class SequenceIterator(IteratorValue):
         super().__init__()
         self.sequence, self.backwards = sequence, backwards
         self.index = len(sequence.items) - 1 if backwards else 0
-        self.cls = type(reversed([])) if backwards else type(iter([])) if issubclass(sequence.cls, list) else type(iter(()))
+        self.cls = (
+            type(reversed([]))
+            if backwards
+            else type(iter([]))
+            if issubclass(sequence.cls, list)
+            else type(iter(()))
+        )
         self.done = False
 
     def next(self, tx: Tracer) -> Value | None:
@@ -59,7 +65,9 @@ class SequenceIterator(IteratorValue):
 
     @builtin_method("__length_hint__")
     def _hint(self, tx: Tracer) -> Value:
-        return tx.constant(self.index + 1 if self.backwards else max(0, len(self.sequence.items) - self.index))
+        return tx.constant(
+            self.index + 1 if self.backwards else max(0, len(self.sequence.items) - self.index)
+        )
 
     def reconstruct(self, builder: Builder) -> None:
         if self.done:
@@ -106,7 +114,7 @@ class EnumerateValue(IteratorValue):
         if item is None:
             return None
         self.count += 1
-        return tx.tuple([tx.constant(self.count - 1), item])
+        return tx.tuple_of([tx.constant(self.count - 1), item])
 
     def reconstruct(self, builder: Builder) -> None:
         builder.load_const(enumerate)
@@ -130,7 +138,7 @@ class ZipValue(IteratorValue):
                 self._check_strict(tx, position)
                 return None
             row.append(item)
-        return tx.tuple(row) if row else None
+        return tx.tuple_of(row) if row else None
 
     def _check_strict(self, tx: Tracer, position: int) -> None:
         """Argument `position` ran out first."""

@@ -102,7 +102,9 @@ class ClassValue(Value):
         raise GraphBreak("unsupported-mutation", f"setting attribute {name!r} of the {self.describe()}")
 
     # -- class operations -----------------------------------------------------------------------------------
-    def binary(self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False) -> Value | None:
+    def binary(
+        self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
+    ) -> Value | None:
         if op == "|" and other.is_constant():
             pair = (other.as_constant(), self.cls) if reflected else (self.cls, other.as_constant())
             return tx.constant(pair[0] | pair[1])
@@ -142,7 +144,9 @@ class ClassValue(Value):
             return self._custom_metaclass_call(tx, meta_call, args, kwargs)
         return self.instantiate(tx, args, kwargs)
 
-    def _custom_metaclass_call(self, tx: Tracer, meta_call: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def _custom_metaclass_call(
+        self, tx: Tracer, meta_call: Any, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value:
         if type(self.cls).__module__ == "enum":
             try:
                 real = [arg.as_constant() for arg in args]
@@ -166,7 +170,11 @@ class ClassValue(Value):
     def _initialise(self, tx: Tracer, obj: Value, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
         init = class_lookup(self.cls, "__init__")
         if isinstance(init, types.FunctionType):
-            function = tx.constant(init) if self.source is None else tx.wrap(init, ClassAttr(self.source, "__init__"))
+            function = (
+                tx.constant(init)
+                if self.source is None
+                else tx.wrap(init, ClassAttr(self.source, "__init__"))
+            )
             tx.call(function, [obj, *args], kwargs)
         elif init is object.__init__:
             if (args or kwargs) and class_lookup(self.cls, "__new__") is object.__new__:
@@ -182,12 +190,15 @@ class ClassValue(Value):
         if abstract:
             raise GraphBreak("eager-error", f"instantiating the abstract class {self.cls.__qualname__}")
         if not is_plain(self.cls) or self.cls.__flags__ & 1 << 8 and self.cls.__module__ == "builtins":
-            raise GraphBreak("unsupported-object", f"instantiating {self.cls.__module__}.{self.cls.__qualname__}")
+            raise GraphBreak(
+                "unsupported-object", f"instantiating {self.cls.__module__}.{self.cls.__qualname__}"
+            )
         return InstanceValue(self.cls, storage=empty_storage(self.cls), class_source=self.source)
 
 
 _TYPE_FACTS = frozenset({
-    "__name__", "__qualname__", "__module__", "__mro__", "__bases__", "__base__", "__flags__", "__basicsize__", "__class__",
+    "__name__", "__qualname__", "__module__", "__mro__", "__bases__", "__base__", "__flags__",
+    "__basicsize__", "__class__",
     "__doc__", "__dict__", "__dictoffset__", "__abstractmethods__", "__annotations__", "__members__",
 })  # fmt: skip
 

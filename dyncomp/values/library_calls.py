@@ -1,23 +1,35 @@
-"""What calls of standard-library callables written in C do: functools, itertools, operator, weak references."""
+"""What calls of standard-library callables written in C do: functools, itertools, operator, weak
+references."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import itertools
 import logging
 import operator
+import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
-
 
 from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import SlotAttr, Source
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
 from dyncomp.values.constant import ConstantValue, fold_call
+from dyncomp.values.exception import exception_triple
 from dyncomp.values.function import BoundMethodValue
-from dyncomp.values.iterators import CallIterator, accumulate_rows, bounded, chain_rows, cycle_rows, drain, islice_rows
+from dyncomp.values.iterators import (
+    CallIterator,
+    accumulate_rows,
+    bounded,
+    chain_rows,
+    cycle_rows,
+    drain,
+    islice_rows,
+)
+from dyncomp.values.klass import ClassValue
 from dyncomp.values.mapping import DictValue
 from dyncomp.values.operators import BINARY, COMPARE, INPLACE, UNARY, binary, compare, is_same
 from dyncomp.values.registry import call_if, on_call, wrap_type
@@ -26,11 +38,13 @@ Args = Sequence[Value]
 Kwargs = dict[str, Value]
 
 
-# -- functools ----------------------------------------------------------------------------------------------------
+# -- functools -----------------------------------------------------------------------------------------------
 class PartialValue(Value):
     """functools.partial"""
 
-    def __init__(self, function: Value, args: list[Value], kwargs: dict[str, Value], source: Source | None = None):
+    def __init__(
+        self, function: Value, args: list[Value], kwargs: dict[str, Value], source: Source | None = None
+    ):
         super().__init__(source)
         self.function, self.args, self.kwargs = function, args, kwargs
 
@@ -50,7 +64,7 @@ class PartialValue(Value):
         if name == "func":
             return self.function
         if name == "args":
-            return tx.tuple(list(self.args))
+            return tx.tuple_of(list(self.args))
         if name == "keywords":
             return DictValue({key: (tx.constant(key), value) for key, value in self.kwargs.items()})
         if name in ("__name__", "__qualname__"):
@@ -82,9 +96,12 @@ def wrap_partial(tx: Tracer, obj: Any, source: Source) -> Value:
     return PartialValue(function, args, kwargs, source)
 
 
-@call_if(lambda fn: isinstance(fn, functools._lru_cache_wrapper) and fn.__name__.endswith("_once"), priority=55)
+@call_if(
+    lambda fn: isinstance(fn, functools._lru_cache_wrapper) and fn.__name__.endswith("_once"), priority=55
+)
 def call_once(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
-    """`logger.warning_once(text)`: the cache makes all calls but the first do nothing, so the first is made here."""
+    """`logger.warning_once(text)`: the cache makes all calls but the first do nothing, so the first is made
+    here."""
     real = [arg.as_constant() if arg.is_constant() else arg.real() for arg in args]
     if kwargs or not isinstance(real[0], logging.Logger) or any(obj is ABSENT for obj in real):
         raise GraphBreak("side-effect", f"call of {fn.__qualname__}")
@@ -94,7 +111,8 @@ def call_once(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
 
 @call_if(lambda fn: isinstance(fn, functools._lru_cache_wrapper), priority=60)
 def call_cached(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
-    """Constants in, constant out: the cached answer, which is what every later call would get, whatever else changed.
+    """Constants in, constant out: the cached answer, which is what every later call would get, whatever else
+    changed.
 
     Anything else: the function behind the cache is traced; its cache is neither read nor filled.
     """
@@ -118,7 +136,7 @@ def _reduce(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return total
 
 
-# -- operator -----------------------------------------------------------------------------------------------------
+# -- operator ------------------------------------------------------------------------------------------------
 def _binary_call(op: str, inplace: bool) -> Callable[[Tracer, Args, Kwargs], Value]:
     return lambda tx, args, kwargs: binary(tx, op, args[0], args[1], inplace=inplace)
 
@@ -137,8 +155,8 @@ for _op, _function in INPLACE.items():
     on_call(_function)(_binary_call(_op, True))
 for _op, _function in COMPARE.items():
     on_call(_function)(_compare_call(_op))
-for _op, _function in UNARY.items():
-    on_call(_function)(_unary_call(_op))
+for _op, _one in UNARY.items():
+    on_call(_one)(_unary_call(_op))
 
 
 @on_call(operator.not_)
@@ -187,7 +205,7 @@ def _index(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @call_if(lambda fn: isinstance(fn, operator.itemgetter), priority=60)
 def call_itemgetter(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     found = [args[0].getitem(tx, tx.constant(key)) for key in fn.__reduce__()[1]]
-    return found[0] if len(found) == 1 else tx.tuple(found)
+    return found[0] if len(found) == 1 else tx.tuple_of(found)
 
 
 @call_if(lambda fn: isinstance(fn, operator.attrgetter), priority=60)
@@ -198,7 +216,7 @@ def call_attrgetter(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
         for name in path.split("."):
             value = value.getattr(tx, name)
         found.append(value)
-    return found[0] if len(found) == 1 else tx.tuple(found)
+    return found[0] if len(found) == 1 else tx.tuple_of(found)
 
 
 @call_if(lambda fn: isinstance(fn, operator.methodcaller), priority=60)
@@ -226,7 +244,7 @@ class GetterValue(Value):
             fn = operator.attrgetter(*[arg.as_constant() for arg in self.args])
             return call_attrgetter(tx, fn, args, kwargs)
         found = [args[0].getitem(tx, key) for key in self.args]
-        return found[0] if len(found) == 1 else tx.tuple(found)
+        return found[0] if len(found) == 1 else tx.tuple_of(found)
 
     def reconstruct(self, builder: Builder) -> None:
         builder.load_const(self.cls)
@@ -245,7 +263,7 @@ def _attrgetter(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return GetterValue(operator.attrgetter, list(args))
 
 
-# -- itertools ----------------------------------------------------------------------------------------------------
+# -- itertools -----------------------------------------------------------------------------------------------
 def _iterator(cls: Any) -> Callable[[Callable[..., Iterator[Value]]], Any]:
     """Registers a function `rows(tx, args, kwargs)` as what iterating over `cls(*args, **kwargs)` gives."""
 
@@ -303,14 +321,16 @@ def _product(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
     for pool in pools:
         rows *= len(pool)
     bounded(rows, 100_000, "a product")
-    return (tx.tuple(list(row)) for row in itertools.product(*pools))
+    return (tx.tuple_of(list(row)) for row in itertools.product(*pools))
 
 
-def _choose(function: Callable[..., Iterator[tuple[Value, ...]]]) -> Callable[[Tracer, Args, Kwargs], Iterator[Value]]:
+def _choose(
+    function: Callable[..., Iterator[tuple[Value, ...]]],
+) -> Callable[[Tracer, Args, Kwargs], Iterator[Value]]:
     def rows(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
         size = args[1:] or [v for name, v in kwargs.items() if name == "r"]
         counts = [value.as_constant() for value in size]
-        return (tx.tuple(list(row)) for row in function(args[0].unpack(tx), *counts))
+        return (tx.tuple_of(list(row)) for row in function(args[0].unpack(tx), *counts))
 
     return rows
 
@@ -338,24 +358,26 @@ def _starmap(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
 
 @_iterator(itertools.takewhile)
 def _takewhile(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
-    return itertools.takewhile(lambda item: tx.call(args[0], [item]).truth(tx), drain(tx, args[1].iterate(tx)))
+    return itertools.takewhile(
+        lambda item: tx.call(args[0], [item]).truth(tx), drain(tx, args[1].iterate(tx))
+    )
 
 
 @_iterator(itertools.dropwhile)
 def _dropwhile(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
-    return itertools.dropwhile(lambda item: tx.call(args[0], [item]).truth(tx), drain(tx, args[1].iterate(tx)))
+    return itertools.dropwhile(
+        lambda item: tx.call(args[0], [item]).truth(tx), drain(tx, args[1].iterate(tx))
+    )
 
 
 @_iterator(itertools.zip_longest)
 def _zip_longest(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
     fill = kwargs.get("fillvalue", tx.constant(None))
     rows = itertools.zip_longest(*[drain(tx, arg.iterate(tx)) for arg in args], fillvalue=fill)
-    return (tx.tuple(list(row)) for row in rows)
+    return (tx.tuple_of(list(row)) for row in rows)
 
 
-
-
-# -- inspect ------------------------------------------------------------------------------------------------------
+# -- inspect -------------------------------------------------------------------------------------------------
 @on_call(inspect.signature)
 def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     """Of a bound method: of its function, bound to anything."""
@@ -364,3 +386,21 @@ def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         bound = types.MethodType(target.function.as_constant(), object())
         return fold_call(tx, lambda: inspect.signature(bound), [], {})
     return fold_call(tx, inspect.signature, args, kwargs)
+
+
+@on_call(sys.exc_info)
+def _exc_info(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return tx.tuple_of(exception_triple(tx, tx.frames[-1].current_exception()))
+
+
+# -- dataclasses ---------------------------------------------------------------------------------------------
+@on_call(dataclasses.fields)
+def _fields(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """The fields of a class are made once, with the class."""
+    target = args[0]
+    cls = target.as_constant() if isinstance(target, ClassValue) else target.python_type()
+    try:
+        found = dataclasses.fields(cls)
+    except TypeError as error:
+        tx.raise_real(error)
+    return tx.tuple_of([tx.trust(field) for field in found])

@@ -1,8 +1,9 @@
 """Dictionaries: dict, OrderedDict, defaultdict, mappingproxy, the `__dict__` of objects, module namespaces.
 
-An outside dictionary is read key by key: looking up one key guards that key alone (`dict_item` or `no_item`); only
-iteration, length and comparison read all of it (`dict_keys`). Writes never read: they go to a log that the effects
-replay, and a key whose value is not known yet stays unread until a later look-up needs it.
+An outside dictionary is read key by key: looking up one key guards that key alone (`dict_item` or
+`no_item`); only iteration, length and comparison read all of it (`dict_keys`). Writes never read: they go to
+a log that the effects replay, and a key whose value is not known yet stays unread until a later look-up
+needs it.
 """
 
 from __future__ import annotations
@@ -28,12 +29,17 @@ Write = tuple[str, Value, Value | None]  # "set" | "del", key, new value
 class DictValue(BuiltinKind):
     """`owner`: the object whose `__dict__` this is, so that writes become attribute writes."""
 
-    def __init__(self, items: dict[Hashable, Entry] | None = None, cls: type = dict, source: Source | None = None,
+    def __init__(self, items: dict[Hashable, Entry] | None = None, cls: type = dict, source: Source | None =
+    None,
                  tx: Tracer | None = None, outside: Any = None, owner: Value | None = None):  # fmt: skip
         super().__init__(source)
         self.cls, self.owner, self._tx, self._outside = cls, owner, tx, outside
-        self._items: dict[Hashable, Entry] | None = ({} if items is None else items) if outside is None else None
-        self._overlay: dict[Hashable, tuple[Value, Any]] = {}  # written keys of an outside dict not read in full
+        self._items: dict[Hashable, Entry] | None = (
+            ({} if items is None else items) if outside is None else None
+        )
+        self._overlay: dict[
+            Hashable, tuple[Value, Any]
+        ] = {}  # written keys of an outside dict not read in full
         self._pending: list[tuple[Value, Value]] = []  # writes under keys whose value is not read yet
         self.writes: list[Write] = []  # what the effects replay
         self.factory: Value | None = None  # defaultdict
@@ -79,7 +85,11 @@ class DictValue(BuiltinKind):
         if entry[1] is None:
             assert self._tx is not None and self.source is not None
             real = _real_key(k)
-            stored = dict.__getitem__(self._outside, real) if isinstance(self._outside, dict) else self._outside[real]
+            stored = (
+                dict.__getitem__(self._outside, real)
+                if isinstance(self._outside, dict)
+                else self._outside[real]
+            )
             entry = (entry[0], self._tx.wrap(stored, DictItem(self.source, real)))
             self._items[k] = entry
         return entry[1]
@@ -174,7 +184,10 @@ class DictValue(BuiltinKind):
             return False
         if self._items is None:
             return False
-        return all(key.is_constant() and value is not None and value.is_constant() for key, value in self._items.values())
+        return all(
+            key.is_constant() and value is not None and value.is_constant()
+            for key, value in self._items.values()
+        )
 
     def as_constant(self) -> Any:
         if not self.is_constant():
@@ -241,7 +254,9 @@ class DictValue(BuiltinKind):
             )
         return tx.constant(same is (op == "=="))
 
-    def binary(self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False) -> Value | None:
+    def binary(
+        self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
+    ) -> Value | None:
         if op != "|" or reflected or dict_of(other) is None:
             return None
         target = self if inplace else self._copy(tx)
@@ -277,7 +292,7 @@ class DictValue(BuiltinKind):
             tx.raise_(KeyError, "popitem(): dictionary is empty")
         key, value = entries[-1 if last is None or last.truth(tx) else 0]
         self.remove(tx, key)
-        return tx.tuple([key, value])
+        return tx.tuple_of([key, value])
 
     @builtin_method("update", "__ior__")
     def _update(self, tx: Tracer, other: Value | None = None, **kwargs: Value) -> Value:
@@ -328,7 +343,7 @@ class DictValue(BuiltinKind):
 
     @builtin_method("__reversed__")
     def _reversed(self, tx: Tracer) -> Value:
-        return tx.tuple([key for key, _ in self.entries(tx)][::-1]).iterate(tx)
+        return tx.tuple_of([key for key, _ in self.entries(tx)][::-1]).iterate(tx)
 
     @builtin_method("__or__")
     def _or(self, tx: Tracer, other: Value) -> Value:
@@ -373,11 +388,14 @@ class DictValue(BuiltinKind):
 
     def fill(self, builder: Builder) -> None:
         """[dict] -> [dict], with the entries of a dictionary made while tracing."""
-        for key, value in (self._items or {}).values():
-            assert value is not None
+        for key, value in self.made_entries():
             builder.load(key)
             builder.load(value)
             builder.store_item()
+
+    def made_entries(self) -> list[tuple[Value, Value]]:
+        """The entries of a dictionary made while tracing, for the code that builds it."""
+        return [(key, value) for key, value in (self._items or {}).values() if value is not None]
 
 
 class DictView(BuiltinKind):
@@ -405,7 +423,9 @@ class DictView(BuiltinKind):
             return self.mapping.contains(tx, item)
         return tx.constant(any(equal(tx, item, row) for row in self.rows(tx)))
 
-    def binary(self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False) -> Value | None:
+    def binary(
+        self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
+    ) -> Value | None:
         if op not in ("&", "|", "-", "^") or self.part == "values":
             return None
         mine, theirs = tx.set_of(self.rows(tx)), tx.set_of(other.unpack(tx))
@@ -421,7 +441,7 @@ class DictView(BuiltinKind):
 
     @builtin_method("__reversed__")
     def _reversed(self, tx: Tracer) -> Value:
-        return tx.tuple(self.rows(tx)[::-1]).iterate(tx)
+        return tx.tuple_of(self.rows(tx)[::-1]).iterate(tx)
 
     def reconstruct(self, builder: Builder) -> None:
         builder.load(self.mapping)
@@ -441,7 +461,8 @@ class DictIterator(IteratorValue):
     def __init__(self, tx: Tracer, mapping: DictValue, part: str):
         super().__init__()
         self.mapping, self.part, self.position = mapping, part, 0
-        self.size = len(mapping.read_all(tx))
+        self.keys = list(mapping.read_all(tx))
+        self.size = len(self.keys)
         self.cls = type(iter(getattr({}, part)()))
 
     def next(self, tx: Tracer) -> Value | None:
@@ -453,11 +474,13 @@ class DictIterator(IteratorValue):
         if self.position >= self.size:
             self.size = -1
             return None
-        k, (key, _) = next(iter_from(items, self.position))
+        k = self.keys[self.position]
+        if k not in items:
+            tx.raise_(RuntimeError, "dictionary keys changed during iteration")
         self.position += 1
         if self.part == "keys":
-            return key
-        return _part(tx, self.part, (key, self.mapping._wrapped(k)))  # type: ignore[arg-type]
+            return items[k][0]
+        return _part(tx, self.part, (items[k][0], self.mapping._wrapped(k)))  # type: ignore[arg-type]
 
     def reconstruct(self, builder: Builder) -> None:
         builder.load_const(dict_iterator_at)
@@ -467,14 +490,9 @@ class DictIterator(IteratorValue):
         builder.call(3)
 
 
-def iter_from(items: dict[Hashable, Entry], position: int) -> Iterator[tuple[Hashable, Entry]]:
-    iterator = iter(list(items.items())[position:])
-    return iterator
-
-
 def _part(tx: Tracer, part: str, entry: tuple[Value, Value]) -> Value:
     if part == "items":
-        return tx.tuple(list(entry))
+        return tx.tuple_of(list(entry))
     return entry[0] if part == "keys" else entry[1]
 
 
@@ -505,7 +523,9 @@ def _real_key(k: Hashable) -> Any:
 def _plain_key(key: Any) -> bool:
     if isinstance(key, tuple):
         return all(_plain_key(part) for part in key)
-    return isinstance(key, (str, int, float, bool, bytes, type(None), type)) or type(key).__module__ == "torch"
+    return (
+        isinstance(key, (str, int, float, bool, bytes, type(None), type)) or type(key).__module__ == "torch"
+    )
 
 
 def dict_of(value: Value) -> DictValue | None:

@@ -115,7 +115,7 @@ class ModuleValue(InstanceValue):
             return False
         for name in _CALL_CHAIN:
             self.class_attribute(tx, name)
-            if self.namespace.find_name(tx, name) is not None:
+            if name != "__call__" and self.namespace.find_name(tx, name) is not None:
                 return False
         if self._has_hooks(tx, _BACKWARD_HOOKS, _GLOBAL_BACKWARD_HOOKS):
             raise GraphBreak("module-hook", f"{self.describe()} has backward hooks")

@@ -15,19 +15,21 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift,
 }  # fmt: skip
 INPLACE: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": operator.itruediv, "//": operator.ifloordiv,
-    "%": operator.imod, "**": operator.ipow, "@": operator.imatmul, "&": operator.iand, "|": operator.ior,
+    "+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": operator.itruediv, "//":
+    operator.ifloordiv, "%": operator.imod, "**": operator.ipow, "@": operator.imatmul, "&": operator.iand,
+    "|": operator.ior,
     "^": operator.ixor, "<<": operator.ilshift, ">>": operator.irshift,
 }  # fmt: skip
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=":
+    operator.ge,
 }  # fmt: skip
 UNARY: dict[str, Callable[[Any], Any]] = {"+": operator.pos, "-": operator.neg, "~": operator.invert}
 MIRROR = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 BINARY_SLOTS = {
-    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul",
-    "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
+    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@":
+    "matmul", "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
 }  # fmt: skip
 COMPARE_SLOTS = {"==": "__eq__", "!=": "__ne__", "<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__"}
 UNARY_SLOTS = {"+": "__pos__", "-": "__neg__", "~": "__invert__"}

@@ -12,7 +12,26 @@ import re
 import types
 from typing import Any
 
-_BUILTINS = (abs, ascii, bin, chr, divmod, format, hash, hex, len, max, min, oct, ord, pow, repr, round, sorted, sum)
+_BUILTINS = (
+    abs,
+    ascii,
+    bin,
+    chr,
+    divmod,
+    format,
+    hash,
+    hex,
+    len,
+    max,
+    min,
+    oct,
+    ord,
+    pow,
+    repr,
+    round,
+    sorted,
+    sum,
+)
 # Modules whose C functions compute a result from their arguments and do nothing else.
 _PURE_MODULES = frozenset({math.__name__, "cmath", "_operator", "_functools", "unicodedata", "_statistics"})
 _PURE: frozenset[Any] = frozenset({

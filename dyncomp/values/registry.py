@@ -1,5 +1,6 @@
-"""Tables that say which Value an outside object becomes, what a call of a known callable does, and what a graph
-node's result becomes. Value modules fill them when imported (the package `__init__` imports all of them).
+"""Tables that say which Value an outside object becomes, what a call of a known callable does, and what a
+graph node's result becomes. Value modules fill them when imported (the package `__init__` imports all of
+them).
 
 This module imports nothing of the project. A second rule under one key is refused.
 """

@@ -1,7 +1,8 @@
 """Lists, tuples, torch.Size and deques.
 
-An outside sequence is read on demand: its length is guarded when anything but appending happens to it, and its
-items are wrapped with sources of their own. Appending to an outside list that was never read needs no guard.
+An outside sequence is read on demand: its length is guarded when anything but appending happens to it, and
+its items are wrapped with sources of their own. Appending to an outside list that was never read needs no
+guard.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from dyncomp.errors import GraphBreak
-from dyncomp.guards.source import Call, ListItem, Source, TupleItem
+from dyncomp.guards.source import Call, ListItem, SlotAttr, Source, TupleItem
 from dyncomp.values.base import Builder, NotConstant, Tracer, Value
 from dyncomp.values.builtin_kind import BuiltinKind, builtin_method
 from dyncomp.values.iterators import SequenceIterator
@@ -25,7 +26,8 @@ from dyncomp.values.registry import wrap_type
 class SequenceValue(BuiltinKind):
     """`outside`: the real object behind `source`, read when `items` is first needed."""
 
-    def __init__(self, items: list[Value] | None, cls: type, source: Source | None = None, tx: Tracer | None = None,
+    def __init__(self, items: list[Value] | None, cls: type, source: Source | None = None, tx: Tracer | None
+    = None,
                  outside: Any = None):  # fmt: skip
         super().__init__(source)
         self.cls = cls
@@ -51,9 +53,11 @@ class SequenceValue(BuiltinKind):
     def _read(self) -> None:
         tx, source = self._tx, self.source
         assert tx is not None and source is not None
-        stored = list.__iter__(self._outside) if isinstance(self._outside, list) else tuple.__iter__(self._outside)
+        stored = (
+            list.__iter__(self._outside) if isinstance(self._outside, list) else tuple.__iter__(self._outside)
+        )
         values = list(stored)
-        tx.guard(source, "len", len(values))
+        tx.guard(Call(source, list) if self.cls is collections.deque else source, "len", len(values))
         self._items = [tx.wrap(obj, self._item_source(i)) for i, obj in enumerate(values)]
         self._items.extend(self.appended)
 
@@ -96,7 +100,9 @@ class SequenceValue(BuiltinKind):
     def contains(self, tx: Tracer, item: Value) -> Value:
         return tx.constant(any(equal(tx, item, own) for own in self.items))
 
-    def binary(self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False) -> Value | None:
+    def binary(
+        self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
+    ) -> Value | None:
         if op == "*" and other.is_constant() and isinstance(other.as_constant(), int):
             return self._made(self.items * other.as_constant())
         if op == "+" and not reflected:
@@ -111,7 +117,9 @@ class SequenceValue(BuiltinKind):
             return None
         mine, theirs = self.items, sibling.items
         if op in ("==", "!="):
-            same = len(mine) == len(theirs) and all(equal(tx, a, b) for a, b in zip(mine, theirs, strict=True))
+            same = len(mine) == len(theirs) and all(
+                equal(tx, a, b) for a, b in zip(mine, theirs, strict=True)
+            )
             return tx.constant(same is (op == "=="))
         for a, b in zip(mine, theirs, strict=False):
             if not equal(tx, a, b):
@@ -228,7 +236,10 @@ class ListValue(SequenceValue):
             new = value.unpack(tx)
             count = len(range(*index.indices(len(self.items))))
             if index.step not in (None, 1) and count != len(new):
-                tx.raise_(ValueError, f"attempt to assign sequence of size {len(new)} to extended slice of size {count}")
+                tx.raise_(
+                    ValueError,
+                    f"attempt to assign sequence of size {len(new)} to extended slice of size {count}",
+                )
             self.items[index] = new
             return
         if not -len(self.items) <= index < len(self.items):
@@ -242,7 +253,9 @@ class ListValue(SequenceValue):
             tx.raise_(IndexError, f"{self.cls.__name__} assignment index out of range")
         del self.items[index]
 
-    def binary(self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False) -> Value | None:
+    def binary(
+        self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
+    ) -> Value | None:
         if inplace and op == "+":
             self._extend(tx, other)
             return self
@@ -277,7 +290,10 @@ class ListValue(SequenceValue):
     def _pop(self, tx: Tracer, index: Value | None = None) -> Value:
         where = -1 if index is None else as_index(tx, index, self.cls)
         if not self.items:
-            tx.raise_(IndexError, "pop from an empty deque" if self.cls is collections.deque else "pop from empty list")
+            tx.raise_(
+                IndexError,
+                "pop from an empty deque" if self.cls is collections.deque else "pop from empty list",
+            )
         self.touch(tx)
         try:
             return self.items.pop(where)  # type: ignore[arg-type]
@@ -364,7 +380,9 @@ class ListValue(SequenceValue):
                 builder.load(item)
                 builder.list_append()
             return
-        builder.load_const(functools.partial(self.cls, maxlen=self.maxlen) if self.maxlen is not None else self.cls)
+        builder.load_const(
+            functools.partial(self.cls, maxlen=self.maxlen) if self.maxlen is not None else self.cls
+        )
         for item in self.items:
             builder.load(item)
         builder.build_list(len(self.items))
@@ -428,6 +446,5 @@ def wrap_tuple(tx: Tracer, obj: tuple[Any, ...], source: Source) -> Value:
 
 @wrap_type(collections.deque)
 def wrap_deque(tx: Tracer, obj: collections.deque[Any], source: Source) -> Value:
-    if obj.maxlen is not None:
-        raise GraphBreak("unsupported-object", "a deque with a maxlen made outside the compiled function")
-    return ListValue(None, collections.deque, source, tx, list(obj))
+    limit = tx.wrap(obj.maxlen, SlotAttr(source, "maxlen")).as_constant()
+    return ListValue(None, collections.deque, source, tx, list(obj), maxlen=limit)

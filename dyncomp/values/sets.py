@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 from dyncomp.errors import GraphBreak
@@ -32,7 +32,9 @@ class SetValue(BuiltinKind):
         assert tx is not None and source is not None
         members = list(self._outside)
         if not all(isinstance(m, (str, int, float, bool, bytes, type(None))) for m in members):
-            raise GraphBreak("unsupported-object", f"{source}: a set of objects other than numbers and strings")
+            raise GraphBreak(
+                "unsupported-object", f"{source}: a set of other objects than numbers and strings"
+            )
         if members:
             tx.guard(Call(source, frozenset), "equals", frozenset(members))
         else:
@@ -68,7 +70,7 @@ class SetValue(BuiltinKind):
         return SetIterator(self)
 
     def unpack(self, tx: Tracer) -> list[Value]:
-        """In the order of a real set of these members, which for strings differs between processes as in Python."""
+        """In the order of a real set of these members."""
         if self.is_constant():
             return [self.items[member] for member in self.as_constant()]
         return list(self.items.values())
@@ -76,7 +78,9 @@ class SetValue(BuiltinKind):
     def _made(self, items: dict[Hashable, Value]) -> SetValue:
         return SetValue(items, self.cls)
 
-    def binary(self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False) -> Value | None:
+    def binary(
+        self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
+    ) -> Value | None:
         sibling = set_of(other)
         if sibling is None or op not in _SET_OPERATORS:
             return None
@@ -184,11 +188,12 @@ class SetValue(BuiltinKind):
 
 
 class SetIterator(IteratorValue):
-    cls = type(iter(set()))
+    cls: type = type(iter(set[Any]()))
 
     def __init__(self, target: SetValue):
         super().__init__()
-        self.target, self.rows, self.size = target, None, len(target.items)  # type: ignore[var-annotated]
+        self.target, self.size = target, len(target.items)
+        self.rows: Iterator[Value] | None = None
 
     def next(self, tx: Tracer) -> Value | None:
         if self.rows is None:

@@ -2,7 +2,7 @@
 
     a leaf          one graph node: ATen builtins, torch.nn.functional, tensor methods, torch.ops
     metadata        answered from fakes: torch.is_floating_point(x), torch.numel(x)
-    folded          really called on constants: torch.is_grad_enabled(), torch.finfo(dtype)
+    folded          really called on constants: torch.get_default_dtype(), torch.finfo(dtype)
     a named break   autograd, random state, functorch transforms, file I/O
 
 Any other torch function written in Python is inlined like a user's. A leaf's node calls the very function
@@ -77,23 +77,19 @@ _METADATA = (
 
 # Effect-free functions whose answer the global state guard covers, or that never change in a process.
 _FOLDED: tuple[Any, ...] = (
-    torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype,
-    torch.get_default_device, torch.is_autocast_enabled, torch.is_autocast_cache_enabled,
-    torch.get_autocast_dtype, torch.is_autocast_cpu_enabled, torch.get_autocast_cpu_dtype,
-    torch.get_autocast_gpu_dtype, torch.amp.autocast_mode.is_autocast_available,
-    torch._C._is_any_autocast_enabled, torch._C._is_autocast_available,
-    torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled,
-    torch._C._get_deterministic_algorithms, torch.get_float32_matmul_precision,
-    torch._C._get_tracing_state, torch._C._is_tracing, torch.jit.is_scripting, torch.jit.is_tracing,
-    torch._jit_internal.is_scripting, torch.compiler.is_dynamo_compiling, torch.compiler.is_exporting,
+    torch.is_inference_mode_enabled, torch.get_default_dtype,
+    torch.get_default_device, torch.is_autocast_cpu_enabled,
+    torch.amp.autocast_mode.is_autocast_available, torch._C._is_any_autocast_enabled,
+    torch._C._is_autocast_available, torch.are_deterministic_algorithms_enabled,
+    torch.is_deterministic_algorithms_warn_only_enabled, torch._C._get_deterministic_algorithms,
+    torch.get_float32_matmul_precision, torch._C._get_tracing_state, torch._C._is_tracing,
+    torch.jit.is_scripting, torch.jit.is_tracing, torch._jit_internal.is_scripting,
+    torch.compiler.is_dynamo_compiling, torch.compiler.is_exporting,
     torch._C._is_torch_function_mode_enabled, torch._C._is_torch_function_enabled,
     torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack,
-    torch._C._get_privateuse1_backend_name, torch.cuda.is_available,
-    torch.cuda.device_count, torch.cuda.is_bf16_supported, torch.cuda.is_current_stream_capturing,
-    torch.backends.mps.is_available, torch.xpu.is_available, torch.finfo, torch.iinfo, torch.device,
-    torch.Size, torch._C._get_flash_sdp_enabled, torch._C._get_mem_efficient_sdp_enabled,
-    torch._C._get_math_sdp_enabled, torch._C._get_cudnn_sdp_enabled,
-    torch._C._get_overrideable_sdp_enabled,
+    torch._C._get_privateuse1_backend_name, torch.cuda.is_available, torch.cuda.device_count,
+    torch.cuda.is_bf16_supported, torch.cuda.is_current_stream_capturing, torch.backends.mps.is_available,
+    torch.xpu.is_available, torch.finfo, torch.iinfo, torch.device, torch.Size,
 )  # fmt: skip
 
 _IGNORED = (torch._C._log_api_usage_once,)
@@ -105,8 +101,6 @@ _OVERRIDE_CHECKS = (
 _BREAKS: dict[Any, tuple[str, str]] = {
     torch.autograd.grad: ("autograd", "torch.autograd.grad"),
     torch.autograd.backward: ("autograd", "torch.autograd.backward"),
-    torch.autograd.Function.apply.__func__:  # type: ignore[attr-defined]
-    ("autograd", "a custom torch.autograd.Function"),
     torch.utils.checkpoint.checkpoint: ("autograd", "torch.utils.checkpoint"),
     torch.manual_seed: ("random", "torch.manual_seed"),
     torch.seed: ("random", "torch.seed"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ GRAPH_ATTRIBUTES = frozenset("T mT H mH real imag data".split())
 GUARDED_ATTRIBUTES = frozenset("is_leaf grad retains_grad".split())
 
 _VALUE = (
-    "item tolist numpy __array__ __array_wrap__ __int__ __float__ __index__ __complex__ __long__ "
+    "tolist numpy __array__ __array_wrap__ __index__ __long__ "
     "__nonzero__ __contains__ __format__ __repr__ __str__ __dlpack__ __dlpack_device__ "
     "__cuda_array_interface__"
 )
@@ -46,7 +47,15 @@ METHOD_BREAKS: dict[str, str] = {
     **dict.fromkeys(_AUTOGRAD.split(), "autograd"),
     **dict.fromkeys(_STORAGE.split(), "unsupported-call"),
     **dict.fromkeys(_METADATA_CHANGE.split(), "unsupported-mutation"),
-    "__bool__": "data-dependent-branch",
+}
+
+# They give one number, known for tensors made from Python numbers.
+NUMBER_METHODS: dict[str, Callable[[Any], Any]] = {
+    "item": lambda number: number,
+    "__int__": int,
+    "__float__": float,
+    "__complex__": complex,
+    "__bool__": bool,
 }
 
 _SYMBOLS = {

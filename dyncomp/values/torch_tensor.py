@@ -19,7 +19,7 @@ import torch
 
 from dyncomp._frame import _core
 from dyncomp.errors import GraphBreak
-from dyncomp.fake import FakeTensor, UnsupportedTensor
+from dyncomp.fake import DataDependentValue, FakeTensor, UnsupportedTensor
 from dyncomp.guards.source import Const, SlotAttr, Source, Weak, attribute
 from dyncomp.values import registry, torch_names
 from dyncomp.values.base import Builder, Tracer, Value
@@ -131,6 +131,8 @@ class TensorValue(Value):
     def call_method(self, tx: Tracer, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if name in torch_names.METADATA_METHODS:
             return self._metadata(tx, name, args, kwargs)
+        if name in torch_names.NUMBER_METHODS and not args and not kwargs:
+            return tx.constant(torch_names.NUMBER_METHODS[name](self._number(tx, f"Tensor.{name}()")))
         if name in torch_names.METHOD_BREAKS:
             raise GraphBreak(torch_names.METHOD_BREAKS[name], f"Tensor.{name}()")
         if name.startswith("__") and (handled := self._dunder(tx, name, args)) is not None:
@@ -177,8 +179,6 @@ class TensorValue(Value):
             return tx.constant(None)
         if name == "len":
             return self.length(tx)
-        if name == "bool":
-            return tx.constant(self.truth(tx))
         return self.iterate(tx)
 
     # -- items
@@ -209,7 +209,16 @@ class TensorValue(Value):
         return tx.constant(self.fake(tx).shape[0])
 
     def truth(self, tx: Tracer) -> bool:
-        raise GraphBreak("data-dependent-branch", "a branch on the value of a tensor")
+        return bool(self._number(tx, "a branch on the value of a tensor", "data-dependent-branch"))
+
+    def _number(self, tx: Tracer, what: str, reason: str = "data-dependent-value") -> Any:
+        """The value of a tensor made from Python numbers; of any other it is known at run time only."""
+        try:
+            return tx.fake_mode.run(self.fake(tx).item)
+        except DataDependentValue as error:
+            raise GraphBreak(reason, what) from error
+        except RuntimeError as error:  # more than one element
+            tx.raise_real(error)
 
     # -- operators
     def unary(self, tx: Tracer, op: str) -> Value:

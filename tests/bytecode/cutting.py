@@ -1,9 +1,11 @@
-"""Finds the frame shapes in a function, and cuts it in front of any instruction, for tests of what goes on there."""
+"""Finds the frame shapes in a function, and cuts it in front of any instruction, for tests of what goes on
+there."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import sys
 
 from dyncomp.bytecode import spell
@@ -22,6 +24,7 @@ from dyncomp.bytecode.flow import Flow
 from dyncomp.bytecode.instruction import Instruction
 
 
+@functools.cache
 def shapes(code, parameters_bound):
     """op index -> the frame shapes that can occur in front of it.
 

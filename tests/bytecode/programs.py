@@ -211,7 +211,7 @@ def comprehensions(log, items):
     squares = [x * x for x in items if x != 1]
     pairs = {x: y for x in items for y in squares if x < y}
     unique = {x % 2 for x in items}
-    late = [lambda: x for x in items]
+    late = [lambda: x for x in items]  # noqa: B023
     x = sum(v for v in items)
     return squares, pairs, sorted(unique), [f() for f in late], x
 
@@ -226,7 +226,7 @@ def unbound(log, n):
     except UnboundLocalError:
         log.append("unbound value")
     try:
-        log.append(n)
+        log.append(n)  # noqa: F821
     except UnboundLocalError:
         log.append("unbound n")
     log.append(sorted(locals()))
@@ -336,7 +336,7 @@ def outcome(function, args):
     args = copy.deepcopy(args)
     try:
         result = function(*args)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  part of the outcome
         result = type(error), str(error), traceback.extract_tb(error.__traceback__)[-1].lineno
         result += (repr(error.__cause__), repr(error.__context__))
     return repr(result) if callable(result) else result, args[0], repr(args[1:]), sys.exc_info()

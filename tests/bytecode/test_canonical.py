@@ -13,8 +13,8 @@ from dyncomp.bytecode import opcodes
 from dyncomp.bytecode.canonical import NAMES, NOT_IN_CODE, RENAMED, canonical
 from dyncomp.bytecode.decode import decode
 from dyncomp.bytecode.depth import stack_depths
-from dyncomp.bytecode.printer import to_text
 from dyncomp.bytecode.liveness import live_variables
+from dyncomp.bytecode.printer import to_text
 from dyncomp.bytecode.stack_effect import op_effect
 
 CODES = [function.__code__ for function, _ in PROGRAMS]
@@ -109,7 +109,7 @@ def test_closures():
         def g():
             return a
 
-        return g, [lambda: b for b in a]
+        return g, [lambda: b for b in a]  # noqa: B023
 
     loads = [op.argval for op in ops(f) if op.name == "LOAD_CLOSURE"]
     assert loads[0] == "a"

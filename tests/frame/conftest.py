@@ -17,7 +17,6 @@ if not WITH_TORCH and "dyncomp" not in sys.modules:
 
 from dyncomp._frame import _core  # noqa: E402
 
-
 collect_ignore = [] if WITH_TORCH else ["executor"]
 
 
@@ -26,7 +25,7 @@ class Owner:
 
 
 class Compiler:
-    """The compile callback of a test: `rules[name](func, args)` answers misses of functions of that name; others are skipped."""
+    """The compile callback of a test: `rules[name](func, args)` answers misses of functions of that name."""
 
     def __init__(self):
         self.rules = {}
@@ -44,10 +43,12 @@ class Compiler:
     def entry(checks, run, whole=True, name="test"):
         """An entry that checks the argument slots one by one and captures all of them."""
         nodes = [(-1, "local", slot, of_slot) for slot, of_slot in enumerate(checks)]
-        return _core.Entry(_core.GuardTree(nodes, list(range(len(nodes))), _core.global_state()), run, whole, name)
+        return _core.Entry(
+            _core.GuardTree(nodes, list(range(len(nodes))), _core.global_state()), run, whole, name
+        )
 
     def rule(self, name, run, whole=True, guard=None):
-        """Compiles functions called `name` to `run(*argument slots)`, guarded by the type of each argument or by `guard`."""
+        """Compiles functions called `name` to `run(*slots)`; guards: each argument's type, or `guard`."""
 
         def make(func, args):
             checks = [[("type", type(arg))] if guard is None else guard(arg) for arg in args]
@@ -69,7 +70,10 @@ def owner():
 @pytest.fixture
 def compiler():
     compiler = Compiler()
-    before = _core.set_callback(compiler), _core.set_report(lambda kind, detail: compiler.reports.append((kind, detail)))
+    before = (
+        _core.set_callback(compiler),
+        _core.set_report(lambda kind, detail: compiler.reports.append((kind, detail))),
+    )
     _core.reset()
     yield compiler
     _core.set_callback(before[0])

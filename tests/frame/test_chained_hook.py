@@ -85,6 +85,23 @@ def test_an_evaluator_put_on_top_stays(compiler, owner, other):
     # What the other restores is ours, idle; the next region takes it away.
     with _core.Region(owner):
         assert outer(1) == "compiled"
+    assert not other.current() and not _core.hook_installed()
+
+
+def test_many_turns(compiler, owner, other):
+    compiler.rule("inner", lambda x: "compiled")
+    for turn in range(20):
+        with _core.Region(owner):
+            other.install()
+            assert outer(1) == "compiled"
+        for _ in range(turn % 3):
+            with _core.Region(owner):
+                assert outer(1) == "compiled" and outer_without_rule(3) == 3
+            assert outer(1) == 2
+        other.removed()
+    with _core.Region(owner):
+        assert outer(1) == "compiled"
+    assert not other.current() and not _core.hook_installed()
 
 
 def outer_without_rule(n):

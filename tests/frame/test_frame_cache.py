@@ -73,14 +73,16 @@ def test_entries_die_with_their_code(compiler, owner):
     class Marker:
         pass
 
-    marker = Marker()
-    compiler.rules["fresh"] = lambda func, args: _core.Entry(_core.GuardTree([], [], None), lambda: "hit", True, "", marker)
+    def make(func, args):
+        return _core.Entry(_core.GuardTree([], [], None), lambda: "hit", True, "", info.pop())
+
+    info = [Marker()]
+    alive = weakref.ref(info[0])
+    compiler.rules["fresh"] = make
     function = fresh_function()
     with _core.Region(owner):
         result = function(1)
     assert result == "hit"
-    alive = weakref.ref(marker)
-    del marker, compiler.rules["fresh"]
     assert alive() is not None
     del function
     gc.collect()
@@ -125,14 +127,14 @@ def test_reset_drops_caches_of_dispatchers_and_hook(compiler, owner):
     assert compiler.misses == ["target"] * 4
 
 
-def run_threads(actions, seconds=None):
+def run_threads(actions):
     """Runs them at once; raises the first error."""
     errors = []
 
     def guarded(action):
         try:
             action()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
             errors.append(error)
 
     threads = [threading.Thread(target=guarded, args=(action,)) for action in actions]

@@ -176,7 +176,9 @@ def test_closures_and_cells(compiler, owner):
 
     compiler.rules["inner"] = lambda func, args: _core.Entry(
         _core.GuardTree(
-            [(-1, "func", None, []), (0, "cell", 0, []), (1, "cell_contents", None, [("type", int)])], [2], None
+            [(-1, "func", None, []), (0, "cell", 0, []), (1, "cell_contents", None, [("type", int)])],
+            [2],
+            None,
         ),
         run,
         True,
@@ -247,7 +249,7 @@ def test_run_that_is_the_function_itself_does_not_loop(compiler, owner):
     assert compiler.misses == ["call_add_one"]
 
 
-# ---- the callback -------------------------------------------------------------------------------------------------
+# ---- the callback --------------------------------------------------------------------------------
 
 
 def test_hook_is_off_inside_the_callback(compiler, owner):
@@ -289,7 +291,7 @@ def test_an_entry_that_does_not_fit_its_own_call_is_reported(compiler, owner):
     with _core.Region(owner):
         results = [call_add_one(1), call_add_one(2)]
     assert results == [2, 3]
-    (kind, detail), = compiler.reports
+    ((kind, detail),) = compiler.reports
     assert kind == "guards-fail-after-compile" and "expected 'never', found 1" in detail
     assert compiler.misses == ["add_one"]
 
@@ -304,7 +306,7 @@ def test_a_report_that_raises_reaches_the_caller(compiler, owner):
         call_add_one(1)
 
 
-# ---- exceptions ---------------------------------------------------------------------------------------------------
+# ---- exceptions ----------------------------------------------------------------------------------
 
 
 def raises_later(x):
@@ -378,7 +380,7 @@ def test_hits_leak_nothing(compiler, owner):
     assert sys.getrefcount(payload) == before
 
 
-# ---- recursion ----------------------------------------------------------------------------------------------------
+# ---- recursion -----------------------------------------------------------------------------------
 
 
 def depth(n):
@@ -419,7 +421,7 @@ def test_a_high_recursion_limit_does_not_crash(compiler, owner):
         sys.setrecursionlimit(limit)
 
 
-# ---- tracing ------------------------------------------------------------------------------------------------------
+# ---- tracing -------------------------------------------------------------------------------------
 
 
 def test_settrace_midway_sees_the_users_lines(compiler, owner):
@@ -465,7 +467,9 @@ def test_monitoring_tools_see_the_users_code(compiler, owner, local):
     compiler.rule("add_one", lambda x: "compiled")
     monitoring, seen = sys.monitoring, []
     monitoring.use_tool_id(4, "test")
-    monitoring.register_callback(4, monitoring.events.PY_START, lambda code, offset: seen.append(code.co_name))
+    monitoring.register_callback(
+        4, monitoring.events.PY_START, lambda code, offset: seen.append(code.co_name)
+    )
     try:
         with _core.Region(owner):
             if local:
@@ -482,7 +486,7 @@ def test_monitoring_tools_see_the_users_code(compiler, owner, local):
     assert "add_one" in seen
 
 
-# ---- owners -------------------------------------------------------------------------------------------------------
+# ---- owners --------------------------------------------------------------------------------------
 
 
 def test_entries_die_with_their_owner(compiler, core):

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from dyncomp._frame import _core
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dyncomp._frame import _core
 from dyncomp.guards import plain
 from dyncomp.guards.build import build_tree, plan
 from dyncomp.guards.record import GuardRecord

@@ -124,6 +124,7 @@ def break_after(x, o):
 
 def only_effects(x, o):
     o.total = 3
+    o.last = x + 1
 
 
 def in_loop(x, o):
@@ -134,8 +135,8 @@ def in_loop(x, o):
 
 
 PROGRAMS = [
-    list_changes, list_only_appends, dict_changes, attribute_changes, aliases, slots, sets_and_deques, ordered,
-    break_after, only_effects, in_loop,
+    list_changes, list_only_appends, dict_changes, attribute_changes, aliases, slots, sets_and_deques,
+    ordered, break_after, only_effects, in_loop,
 ]  # fmt: skip
 
 
@@ -218,4 +219,4 @@ def test_globals():
         return x
 
     run_traced(bump, (torch.ones(2),))
-    assert _count == 2 and _made.tolist() == [2, 2]  # noqa: F821
+    assert _count == 2 and _made.tolist() == [2, 2]

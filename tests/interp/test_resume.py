@@ -1,4 +1,5 @@
-"""`run` goes on from any place of a function: variables, cells, stack and handled exceptions come from captures."""
+"""`run` goes on from any place of a function: variables, cells, stack and handled exceptions come from
+captures."""
 
 from __future__ import annotations
 
@@ -13,18 +14,18 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "bytecode"))
 
-from cutting import cut_at, every_cut  # noqa: E402
-from programs import CALLS, outcome, rebuilt, reset  # noqa: E402
+from cutting import cut_at, every_cut
+from programs import CALLS, outcome, rebuilt, reset
 
-from dyncomp.bytecode import spell  # noqa: E402
-from dyncomp.bytecode.assemble import Layout, assemble  # noqa: E402
-from dyncomp.bytecode.canonical import canonical  # noqa: E402
-from dyncomp.bytecode.continuation import closure_names, parameters  # noqa: E402
-from dyncomp.bytecode.handled import handled_slots  # noqa: E402
-from dyncomp.guards.source import Local  # noqa: E402
-from dyncomp.interp.emit import RunBuilder  # noqa: E402
-from dyncomp.interp.resume import emit_break, is_step  # noqa: E402
-from dyncomp.values.base import Value  # noqa: E402
+from dyncomp.bytecode import spell
+from dyncomp.bytecode.assemble import Layout, assemble
+from dyncomp.bytecode.canonical import canonical
+from dyncomp.bytecode.continuation import closure_names, parameters
+from dyncomp.bytecode.handled import handled_slots
+from dyncomp.guards.source import Local
+from dyncomp.interp.emit import RunBuilder
+from dyncomp.interp.resume import emit_break, is_step
+from dyncomp.values.base import Value
 
 
 def collector(code, point):
@@ -90,7 +91,7 @@ def test_run_goes_on_anywhere(function, args):
         if canonical(function.__code__).ops[point.op].argval in point.shadowed:
             continue
         reset(function)
-        got = outcome(lambda *real, point=point: run_from(function, point, real), args)  # noqa: B023
+        got = outcome(lambda *real, point=point: run_from(function, point, real), args)
         assert got == expected, canonical(function.__code__).ops[point.op]
 
 

@@ -80,12 +80,16 @@ def raising(x, w):
         return y, x @ w, torch.is_grad_enabled()
 
 
-PROGRAMS = [no_grad_block, nested, autocast_block, with_exit_stack, attention, profiled, raising]
+PROGRAMS = [no_grad_block, nested, autocast_block, attention, profiled, raising]
 
 
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
 def test_program(function):
     eager(function, X, W)
+
+
+def test_exit_stack():
+    eager(with_exit_stack, X, W, graphs=None, breaks=None)
 
 
 def test_inference_mode():
@@ -138,3 +142,30 @@ def test_modes_outside_are_guarded():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert fast(X, W).dtype is torch.bfloat16
     assert fast(X, W).dtype is torch.float32
+
+
+def test_flags_that_a_block_restores_are_guarded():
+    def f(x):
+        with sdpa_kernel(SDPBackend.MATH):
+            y = F.scaled_dot_product_attention(x[None], x[None], x[None])
+        return y, torch.backends.cuda.flash_sdp_enabled()
+
+    fast = dyncomp.optimize(f, backend="eager")
+    for choice in (SDPBackend.FLASH_ATTENTION, SDPBackend.MATH, SDPBackend.FLASH_ATTENTION):
+        with sdpa_kernel(choice):
+            assert fast(X)[1] == f(X)[1] == (choice is SDPBackend.FLASH_ATTENTION)
+
+
+def test_default_autocast_dtype_is_guarded():
+    def f(x, w):
+        with torch.autocast("cpu"):
+            return x @ w
+
+    fast = dyncomp.optimize(f, backend="eager")
+    before = torch.get_autocast_dtype("cpu")
+    try:
+        for dtype in (torch.bfloat16, torch.float16, torch.bfloat16):
+            torch.set_autocast_dtype("cpu", dtype)
+            assert fast(X, W).dtype is dtype
+    finally:
+        torch.set_autocast_dtype("cpu", before)

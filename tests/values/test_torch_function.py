@@ -123,7 +123,7 @@ def test_custom_autograd_functions_run_as_python():
             return grad * 2
 
     dyncomp.reset()
-    eager(lambda x: Double.apply(x + 1) - 1, X, graphs=None, breaks=None)
+    eager(lambda x: Double.apply(x + 1) - 1, X.clone().requires_grad_(), graphs=None, breaks=None)
     assert "autograd" in dyncomp.stats().break_reasons
 
 
@@ -138,3 +138,44 @@ def test_gradients_flow_through_the_graph():
         function(X, w).backward()
         grads.append(w.grad)
     torch.testing.assert_close(grads[0], grads[1])
+
+
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, by):
+        ctx.by = by
+        ctx.save_for_backward(x)
+        return x * by
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.by, None
+
+
+class ScaleNewStyle(torch.autograd.Function):
+    @staticmethod
+    def forward(x, by):
+        return x * by, torch.is_grad_enabled()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.by = inputs[1]
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        return grad * ctx.by, None
+
+
+def test_custom_autograd_functions_without_gradients_are_inlined():
+    eager(lambda x: Scale.apply(x + 1, 3) - 1, X)
+    eager(lambda x: (ScaleNewStyle.apply(x, 2), torch.is_grad_enabled()), X)
+    with torch.no_grad():
+        eager(lambda x, w: Scale.apply(x @ w.t(), 3), X, torch.nn.Parameter(W.clone()))
+
+
+def test_values_of_literals_are_known():
+    def f(x):
+        span = torch.tensor(x.shape[0]) * 2 - 1
+        return x[:, 1 : span - 2] * span.item() if span > 3 else x
+
+    eager(f, X)

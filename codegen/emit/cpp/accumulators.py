@@ -2,16 +2,17 @@
 
 Three ways to hold one:
     scalar      the reduced loops are no vector loops          float a = 0;
-    split       lanes of a vector loop share it (row sums)     F32 a_0 = 0, a_1 = 0;   combined across lanes when read
+    split       lanes of a vector loop share it (row sums)     F32 a_0 = 0, a_1 = 0;   combined when read
     lane-wise   one a lane (column sums)                       F32 a_0 = 0, a_1 = 0;   read lane by lane
 
-Long float sums have a second level with compensation (two-sum): every few dozen steps the first level moves there,
-so that the error does not grow with the length.
+Long float sums have a second level with compensation (two-sum): every few dozen steps the first level
+moves there, so that the error does not grow with the length.
 """
 
 from __future__ import annotations
 
 from dyncomp.codegen.emit.cpp.block import Block
+from dyncomp.codegen.emit.cpp.columns import total_of_row
 from dyncomp.codegen.emit.cpp.facts import Facts
 from dyncomp.codegen.emit.cpp.names import SCALAR, VECTOR, identifier
 from dyncomp.codegen.emit.cpp.values import Values
@@ -52,6 +53,9 @@ class AccumulatorWriter:
 
     def __init__(self, facts: Facts):
         self.facts = facts
+        self.in_rows: frozenset[str] = (
+            frozenset()
+        )  # accumulators that are held as rows in memory, see `columns`
 
     def vectors(self, acc: Acc) -> bool:
         return acc.name in self.facts.split or acc.name in self.facts.lane_wise
@@ -129,6 +133,8 @@ class AccumulatorWriter:
 
     def result(self, value: Result, block: Block, copy: int) -> str:
         acc, base = value.acc, identifier(value.acc.name)
+        if acc.name in self.in_rows:
+            return total_of_row(acc, self.values.lane_base(block, max(copy, 0)))
         lane_wise = acc.name in self.facts.lane_wise
         if lane_wise or acc.name not in self.facts.split:
             text = f"{base}_{max(copy, 0)}" if lane_wise else base

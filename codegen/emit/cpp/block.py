@@ -1,6 +1,7 @@
 """A lexical block of generated code: its lines, what it binds, and the values already computed in it.
 
-A value is written in the outermost block where its variables, accumulators and memory are settled, just before the
+A value is written in the outermost block where its variables, accumulators and memory are settled, just
+before the
 statement of that block which is being written; so loop invariants leave their loops.
 """
 

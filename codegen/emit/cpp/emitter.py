@@ -9,7 +9,7 @@ becomes
       const float *x = (const float *)p[0]; float *y = (float *)p[1];
       for (i64 u = begin; u < end;) {
         ... i and the range of j that the units [u, end) cover
-        for (; j + 16 <= last; j += 16) { const F32 t1 = load<F32>(x + ...); const F32 t2 = v_exp(t1); store(y + ..., t2); }
+        for (; j + 16 <= last; j += 16) { const F32 t1 = load<F32>(x + ...); ... store(y + ..., t2); }
         for (; j < last; j += 16) { const int m = ...; ... }
       }
     }
@@ -38,7 +38,8 @@ SCRATCH_LIMIT = 512 * 1024  # bytes of stack that one kernel may take
 
 
 def emit(kernel: Kernel, isa: Isa | None = None) -> KernelSource:
-    """The C++ source of a kernel; equal kernels give equal sources, whatever they are called in their plans."""
+    """The C++ source of a kernel; equal kernels give equal sources, whatever they are called in their
+    plans."""
     vector_bytes = (isa or current_isa()).vector_bytes
     try:
         text = _Emitter(kernel, vector_bytes, kernel.vector is not None).write()
@@ -102,7 +103,9 @@ class _Emitter:
             ctype, name = MEMORY[scratch.dtype], identifier(scratch.name)
             block.add(f"alignas(64) {ctype} {name}[{scratch.extent * rows}];")
         if total > SCRATCH_LIMIT:
-            raise InternalError(f"a kernel asks for {total} bytes of scratch memory; the limit is {SCRATCH_LIMIT}")
+            raise InternalError(
+                f"a kernel asks for {total} bytes of scratch memory; the limit is {SCRATCH_LIMIT}"
+            )
 
     def _bytes(self, scratch: Scratch) -> int:
         return scratch.extent * SIZE[scratch.dtype]

@@ -1,10 +1,11 @@
 """What the emitter must know of a kernel before it writes a line.
 
-    Facts.uses(value)       variables, accumulators and stored-to buffers that a value depends on
-    Facts.lane_wise         accumulators that keep one result a lane (column reductions)
-    Facts.split             accumulators that lanes share and combine at the end (row reductions)
-    Facts.lanes             lanes of one vector: the widest type computed along the vector variable decides
-    Facts.flushes(loop)     long float sums to be moved to the second level inside this loop, and after how many iterations
+Facts.uses(value)       variables, accumulators and stored-to buffers that a value depends on
+Facts.lane_wise         accumulators that keep one result a lane (column reductions)
+Facts.split             accumulators that lanes share and combine at the end (row reductions)
+Facts.lanes             lanes of one vector: the widest type computed along the vector variable decides
+Facts.flushes(loop)     long float sums to be moved to the second level inside this loop, and after how
+many iterations
 """
 
 from __future__ import annotations
@@ -151,7 +152,8 @@ class Facts:
         return widest, vector_bytes // widest
 
     def _copies(self) -> int:
-        """Vectors handled side by side: enough independent chains to hide latency, without bloating heavy bodies."""
+        """Vectors handled side by side: enough independent chains to hide latency, without bloating heavy
+        bodies."""
         if self.vector is None:
             return 1
         loops = [s for s in all_statements(self.kernel.body) if isinstance(s, Loop) and s.var == self.vector]

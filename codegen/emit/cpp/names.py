@@ -33,7 +33,9 @@ VECTOR = {
 # Storage type -> C++ type of the memory.
 MEMORY = {**SCALAR, "bf16": "bf16", "f16": "f16"}
 
-_TAKEN = re.compile(r"^(t\d+|m|l|p|s|u|rest|first|last|begin|end|stop\w*|[FIUB]\d*|v_\w+|int|long|float|double|bool|for|if|in|out)$")
+_TAKEN = re.compile(
+    r"^(t\d+|m|l|p|s|u|rest|first|last|begin|end|stop\w*|[FIUB]\d*|v_\w+|int|long|float|double|bool|for|if|in|out)$"
+)
 
 
 def identifier(name: str) -> str:

@@ -11,14 +11,25 @@ The second loop is left out, or handles whole vectors alone, where the extent is
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dyncomp.codegen.emit.cpp.accumulators import AccumulatorWriter
 from dyncomp.codegen.emit.cpp.block import Block
+from dyncomp.codegen.emit.cpp.columns import (
+    ROWS_A_FLUSH,
+    ROWS_AT_ONCE,
+    ColumnSums,
+    add_to_row,
+    column_sums,
+    declare_rows,
+    flush_row,
+)
 from dyncomp.codegen.emit.cpp.facts import Facts, Uses, index_variables, initialised_in, is_scratch, stored_in
-from dyncomp.codegen.emit.cpp.names import SCALAR, identifier, index_text
+from dyncomp.codegen.emit.cpp.names import SCALAR, VECTOR, identifier, index_text
 from dyncomp.codegen.emit.cpp.tiles import TileWriter, crossed_accesses, tile_loop
 from dyncomp.codegen.emit.cpp.values import CannotVectorise, Stride, Values
 from dyncomp.codegen.ir.index import Var
-from dyncomp.codegen.ir.nodes import Accumulate, Init, Loop, Stmt, Store
+from dyncomp.codegen.ir.nodes import Acc, Accumulate, Init, Loop, Stmt, Store
 
 
 class Statements:
@@ -96,7 +107,8 @@ class Statements:
             else:
                 line = f"store({address}, {value});"
         else:
-            at = f"[&](int l) -> i64 {{ return {index_text(stmt.index, self.values.names(block, copy, 'l'))}; }}"
+            lane = index_text(stmt.index, self.values.names(block, copy, "l"))
+            at = f"[&](int l) -> i64 {{ return {lane}; }}"
             if mask:
                 line = f"scatter_where({pointer}, {value}, {mask}, {lanes}, {at});"
             else:
@@ -193,7 +205,9 @@ class Statements:
         block = self._inner(parent, inner, True, 1, partial)
         writer.fill(block, partial)
         tile = identifier(loop.var.name)
-        lines = Block(block, frozenset({loop.var}), in_vector=True, partial=partial, stores=stored_in(inner.body))
+        lines = Block(
+            block, frozenset({loop.var}), in_vector=True, partial=partial, stores=stored_in(inner.body)
+        )
         self.body(inner.body, lines)
         count = "rows" if partial else self.facts.lanes
         block.nest(f"for (i64 {tile} = first_{tile}; {tile} < first_{tile} + {count}; {tile}++)", lines)
@@ -201,6 +215,10 @@ class Statements:
         return block
 
     def _vector_loop(self, loop: Loop, block: Block) -> None:
+        columns = column_sums(loop) if loop.var == self.facts.vector else None
+        if columns is not None:
+            self._column_sums(loop, columns, block)
+            return
         name, extent = identifier(loop.var.name), self.extent(loop.var, block)
         known = loop.var.extent.const if loop.var.extent.is_const else None
         # Braces for the counter. The block binds nothing: invariants go out to where they belong.
@@ -223,17 +241,82 @@ class Statements:
     def _transparent(self, loop: Loop, block: Block) -> Block:
         return Block(block, frozenset(), initialised_in(loop.body), stored_in(loop.body), copies=block.copies)
 
-    def vector_passes(self, loop: Loop, block: Block, end: str, multiple: int | None) -> None:
-        """The loops over whole vectors and over the rest, up to `end`.
+    def _column_sums(self, loop: Loop, columns: ColumnSums, block: Block) -> None:
+        """Rows outside, columns inside; see `columns`."""
+        facts = self.facts
+        name, extent = identifier(loop.var.name), self.extent(loop.var, block)
+        row, length = identifier(columns.rows.var.name), self.extent(columns.rows.var, block)
+        known = loop.var.extent.const if loop.var.extent.is_const else None
+        scope = self._transparent(loop, block)
+        declare_rows(columns, scope, facts.lanes * facts.copies)
 
-        `multiple` is the extent where it is a number and a range never starts or ends elsewhere; None otherwise.
+        def across(parent: Block, write: Callable[[Block], None]) -> None:
+            inner = self._transparent(loop, parent)
+            inner.add(f"i64 {name} = 0;")
+            self.vector_passes(loop, inner, extent, known, write)
+            parent.nest("", inner)
+
+        def rows(count: int) -> Callable[[Block], None]:
+            return lambda inner: self._add_rows(columns, inner, count)
+
+        chunk = self._transparent(loop, scope)
+        chunk.add(f"const i64 stop_{row} = smaller(at_{row} + {ROWS_A_FLUSH}, {length});")
+        for count in (ROWS_AT_ONCE, 1):
+            some = self._transparent(loop, chunk)
+            across(some, rows(count))
+            chunk.nest(f"for (; at_{row} + {count} <= stop_{row}; at_{row} += {count})", some)
+        across(chunk, lambda inner: self._each_row(columns, inner, flush_row))
+        scope.nest(f"for (i64 at_{row} = 0; at_{row} < {length};)", chunk)
+        self.accumulators.in_rows |= columns.names
+        across(scope, lambda inner: self.body(columns.after, inner))
+        self.accumulators.in_rows -= columns.names
+        block.nest("", scope)
+
+    def _each_row(self, columns: ColumnSums, block: Block, write: Callable[[Acc, str], str]) -> None:
+        for acc in columns.accs:
+            for copy in range(block.copies):
+                block.add(write(acc, self.values.lane_base(block, copy)))
+
+    def _add_rows(self, columns: ColumnSums, block: Block, count: int) -> None:
+        """Adds `count` rows of values to the rows of accumulators; each row has its own block that binds
+        its number."""
+        row = columns.rows.var
+        parts: dict[tuple[int, int], list[str]] = {}
+        for number in range(count):
+            inner = self._inner(block, columns.rows, True, block.copies, block.partial)
+            inner.add(f"const i64 {identifier(row.name)} = at_{identifier(row.name)} + {number};")
+            for which, stmt in enumerate(columns.sums):
+                if stmt.note and number == 0:
+                    block.add(f"// {stmt.note}")
+                for copy in range(block.copies):
+                    part = self.values.fresh()
+                    block.add(f"{VECTOR[stmt.acc.dtype]} {part};")
+                    inner.add(f"{part} = {self.values.vector(stmt.value, inner, copy)};")
+                    parts.setdefault((which, copy), []).append(part)
+            block.nest("", inner)
+        for (which, copy), vectors in parts.items():
+            block.add(add_to_row(columns.sums[which].acc, self.values.lane_base(block, copy), vectors))
+
+    def vector_passes(
+        self,
+        loop: Loop,
+        block: Block,
+        end: str,
+        multiple: int | None,
+        write: Callable[[Block], None] | None = None,
+    ) -> None:
+        """The loops over whole vectors and over the rest, up to `end`; `write` fills their bodies.
+
+        `multiple` is the extent where it is a number and a range never starts or ends elsewhere; None
+        otherwise.
         """
+        write = write or (lambda inner: self.body(loop.body, inner))
         name, lanes, copies = identifier(loop.var.name), self.facts.lanes, self.facts.copies
         step = lanes * copies
         extent = loop.var.extent
         if not extent.is_const or extent.const >= step:
             inner = self._inner(block, loop, True, copies, False)
-            self.body(loop.body, inner)
+            write(inner)
             block.nest(f"for (; {name} + {step} <= {end}; {name} += {step})", inner)
         if multiple is not None and multiple % step == 0:
             return
@@ -241,5 +324,5 @@ class Statements:
         rest = self._inner(block, loop, True, 1, not whole)
         if not whole:
             rest.add(f"const int m = (int)smaller({end} - {name}, {lanes});")
-        self.body(loop.body, rest)
+        write(rest)
         block.nest(f"for (; {name} < {end}; {name} += {lanes})", rest)

@@ -1,8 +1,10 @@
-"""Writes a pair of loops (tile variable outside, vector variable inside) in square blocks that are transposed in registers.
+"""Writes a pair of loops (tile variable outside, vector variable inside) in square blocks that are
+transposed in registers.
 
     for t: for v: y[t*n + v] = x[t*n + v] + z[v*n + t]
 
-z is contiguous along t alone, so a lane-by-lane read of it would touch one cache line a lane. Instead, for each block of
+z is contiguous along t alone, so a lane-by-lane read of it would touch one cache line a lane. Instead, for
+each block of
 L x L iterations (L lanes):
 
     alignas(64) float tile_0[L * L];
@@ -26,7 +28,8 @@ from dyncomp.codegen.ir.nodes import Buffer, Kernel, Load, Loop, Store
 
 @dataclasses.dataclass(frozen=True)
 class Crossed:
-    """An access that is contiguous along the tile variable and jumps by `stride` along the vector variable."""
+    """An access that is contiguous along the tile variable and jumps by `stride` along the vector
+    variable."""
 
     buffer: Buffer
     index: Index
@@ -87,21 +90,21 @@ class TileWriter:
         """Transposes what the block reads."""
         for access in self.crossed:
             if not access.is_store:
-                part = "_part" if partial else ""
-                size = ", m, rows" if partial else ""
-                block.add(
-                    f"transpose{part}<{self.lanes}>({self._address(access)}, {access.stride}, {access.array}, {self.lanes}{size});"
-                )
+                memory = f"{self._address(access)}, {access.stride}"
+                self._transpose(block, memory, f"{access.array}, {self.lanes}", "m, rows" if partial else "")
 
     def spill(self, block: Block, partial: bool) -> None:
         """Transposes what the block wrote, back to its place."""
         for access in self.crossed:
             if access.is_store:
-                part = "_part" if partial else ""
-                size = ", rows, m" if partial else ""
-                block.add(
-                    f"transpose{part}<{self.lanes}>({access.array}, {self.lanes}, {self._address(access)}, {access.stride}{size});"
-                )
+                memory = f"{self._address(access)}, {access.stride}"
+                self._transpose(block, f"{access.array}, {self.lanes}", memory, "rows, m" if partial else "")
+
+    def _transpose(self, block: Block, source: str, target: str, size: str) -> None:
+        if size:
+            block.add(f"transpose_part({source}, {target}, {size});")
+        else:
+            block.add(f"transpose<{self.lanes}>({source}, {target});")
 
     def place(self, name: str, index: Index) -> str | None:
         """Where a transposed access finds its lanes, as an address."""

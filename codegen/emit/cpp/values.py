@@ -1,9 +1,10 @@
 """Writes values of the loop IR as C++ definitions in the block where they belong.
 
-    t4 = add(t2, t3), varying along the vector variable     ->   const F32 t4 = v_add(t2, t3);
-    the same, equal for all lanes                            ->   const float t4 = v_add(t2, t3);   in an outer block
+    t4 = add(t2, t3), varying along the vector variable  ->  const F32 t4 = v_add(t2, t3);
+    the same, equal for all lanes                        ->  const float t4 = v_add(t2, t3);   further out
 
-`scalar(value)` and `vector(value, copy)` return the C++ expression of a value that stands in the current block.
+`scalar(value)` and `vector(value, copy)` return the C++ expression of a value that stands in the current
+block.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import dataclasses
 from typing import Protocol
 
 from dyncomp.codegen.emit.cpp.block import Block
-from dyncomp.codegen.emit.cpp.facts import Facts, Uses, is_scratch
+from dyncomp.codegen.emit.cpp.facts import Facts, is_scratch
 from dyncomp.codegen.emit.cpp.names import MEMORY, SCALAR, VECTOR, constant, identifier, index_text
 from dyncomp.codegen.ir.index import Index, Var, atoms, variables
 from dyncomp.codegen.ir.nodes import Buffer, Cast, Checked, Const, Load, Op, Position, Result, Value
@@ -183,6 +184,12 @@ class Values:
             return {vector: f"({text} + {lane})"}
         return {vector: f"({text})" if offset > 0 else base}
 
+    def lane_base(self, block: Block, copy: int) -> str:
+        """The vector variable's value in the first lane of a copy."""
+        vector = self.facts.vector
+        assert vector is not None
+        return self.names(block, copy)[vector]
+
     def in_use(self, block: Block) -> str:
         """Number of lanes in use."""
         return "m" if block.partial else str(self.facts.lanes)
@@ -219,7 +226,10 @@ class Values:
         if self.facts.vector_is_axis and is_scratch(value.buffer):
             text = self._lane_scratch_load(value, block, copy, pointer)
         else:
-            loose = any(self.facts.varies(n, True) or Stride.of(s, self.facts.vector).step != 0 for n, s in value.dynamic)
+            loose = any(
+                self.facts.varies(n, True) or Stride.of(s, self.facts.vector).step != 0
+                for n, s in value.dynamic
+            )
             step = None if loose else Stride.of(value.index, self.facts.vector).step
             if step == 0:  # only the guard varies
                 at = self._offset(value, block, copy, "", varying_dynamic=False)
@@ -246,7 +256,14 @@ class Values:
         return f"({self.scalar(guard, block)} ? {text} : {name}{{}})"
 
     def _strided(
-        self, name: str, address: str, step: int, block: Block, lane_guard: bool, guard: Value | None, copy: int
+        self,
+        name: str,
+        address: str,
+        step: int,
+        block: Block,
+        lane_guard: bool,
+        guard: Value | None,
+        copy: int,
     ) -> str:
         if lane_guard and guard is not None:
             return f"load_where<{name}>({address}, {self.vector(guard, block, copy)}, {self.in_use(block)})"

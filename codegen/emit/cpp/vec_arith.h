@@ -25,11 +25,11 @@ template <class V> AI V v_sign(V a) {
 }
 
 template <class V> AI V v_maximum(V a, V b) {
-  if constexpr (is_float<V>) return sel((a > b) | (a != a), a, b);
+  if constexpr (is_float<V>) return sel(a != a, a, machine_max(a, b));
   else return sel(a > b, a, b);
 }
 template <class V> AI V v_minimum(V a, V b) {
-  if constexpr (is_float<V>) return sel((a < b) | (a != a), a, b);
+  if constexpr (is_float<V>) return sel(a != a, a, machine_min(a, b));
   else return sel(a < b, a, b);
 }
 template <class V> AI V v_fmax(V a, V b) { return sel((a > b) | (b != b), a, b); }
@@ -182,4 +182,11 @@ template <class V> AI void two_sum(V &high, V &low, V &acc) {
 template <class V> AI V two_sum_total(V high, V low, V acc) {
   two_sum(high, low, acc);
   return high + sel(low == low, low, V{});
+}
+template <class V, class T> AI void two_sum_row(T *high, T *low, T *row) {
+  V h = load<V>(high), l = load<V>(low), r = load<V>(row);
+  two_sum(h, l, r);
+  store(high, h);
+  store(low, l);
+  store(row, r);
 }

@@ -42,6 +42,30 @@ constexpr bool HAS_FMA = true;
 constexpr bool HAS_FMA = false;
 #endif
 
+// The machine's own minimum and maximum: b where either is nan.
+template <class V> AI V machine_min(V a, V b) {
+#if defined(__AVX512F__) && !defined(__clang__)
+  if constexpr (sizeof(V) == 64 && same<elem<V>, float>) return __builtin_ia32_minps512_mask(a, b, a, -1, 4);
+  else
+#endif
+#if defined(__AVX__) && !defined(__clang__)
+  if constexpr (sizeof(V) == 32 && same<elem<V>, float>) return __builtin_ia32_minps256(a, b);
+  else
+#endif
+    return sel(a < b, a, b);
+}
+template <class V> AI V machine_max(V a, V b) {
+#if defined(__AVX512F__) && !defined(__clang__)
+  if constexpr (sizeof(V) == 64 && same<elem<V>, float>) return __builtin_ia32_maxps512_mask(a, b, a, -1, 4);
+  else
+#endif
+#if defined(__AVX__) && !defined(__clang__)
+  if constexpr (sizeof(V) == 32 && same<elem<V>, float>) return __builtin_ia32_maxps256(a, b);
+  else
+#endif
+    return sel(a > b, a, b);
+}
+
 template <class V, class T> AI V cst(T x) { return splat<V>((elem<V>)x); }
 
 // c0 + x * (c1 + x * (c2 + ...)), constants lowest first.
@@ -161,51 +185,59 @@ template <class V> AI V v_ceil(V x) {
 
 // ---- exponentials ---------------------------------------------------------------------------------------------------
 
-// p * 2^n in two steps, so that results down to the smallest subnormal come out; |n| <= 2^(exponent bits).
-template <class F> AI F scale_by(F p, sint<F> n) {
-  typedef sint<F> I;
-  if constexpr (is_f32<F>) {
-    I h = n >> 1, g = n - h;
-    return p * bits<F>((I)((h + 127) << 23)) * bits<F>((I)((g + 127) << 23));
-  } else {
-    I h = n >> 1, g = n - h;
-    return p * bits<F>((I)((h + 1023) << 52)) * bits<F>((I)((g + 1023) << 52));
-  }
-}
-// Nearest whole number, as a float (the sum with 1.5 * 2^23 keeps it in the low bits) and as an integer.
-template <class F> AI F nearest(F t, sint<F> &n) {
+// Nearest whole number to x * c, as a float (the sum with 1.5 * 2^23 keeps it in the low bits) and as an integer.
+template <class F> AI F nearest(F x, double c, sint<F> &n) {
   typedef sint<F> I;
   const F magic = cst<F>(is_f32<F> ? 0x1.8p23 : 0x1.8p52);
-  F s = t + magic;
+  F s = fma_(x, cst<F>(c), magic);
   n = bits<I>(s) - bits<I>(magic);
   return s - magic;
 }
-template <class F> AI F clamp_(F x, double lo, double hi) {  // NaN stays
-  x = sel(x > cst<F>(hi), cst<F>(hi), x);
-  return sel(x < cst<F>(lo), cst<F>(lo), x);
+// p * 2^n, n = k as an integer, down to the smallest subnormal: in two steps where the machine has no such operation.
+template <class F> AI F scale_by(F p, F k, sint<F> n) {
+  typedef sint<F> I;
+#if defined(__AVX512F__) && !defined(__clang__)
+  if constexpr (sizeof(F) == 64 && is_f32<F>) return __builtin_ia32_scalefps512_mask(p, k, p, -1, 4);
+  else if constexpr (sizeof(F) == 64) return __builtin_ia32_scalefpd512_mask(p, k, p, -1, 4);
+#endif
+  I h = n >> 1, g = n - h;
+  if constexpr (is_f32<F>) return p * bits<F>((I)((h + 127) << 23)) * bits<F>((I)((g + 127) << 23));
+  else return p * bits<F>((I)((h + 1023) << 52)) * bits<F>((I)((g + 1023) << 52));
+}
+template <class F> AI F clamp_(F x, double lo, double hi) {  // nan stays
+  return machine_max(cst<F>(lo), machine_min(cst<F>(hi), x));
 }
 
 // Cody and Waite: x = n ln2 + r; ln2 in two parts, the first short enough for n * part to be exact without fma too.
-template <class F> AI F exp_f32(F x) {
-  sint<F> n;
-  x = clamp_(x, -104, 89);
-  F k = nearest(x * cst<F>(1.44269504f), n);
+template <class F> AI F exp_reduced(F x, F &k, sint<F> &n) {
+  k = nearest(x, 1.44269504, n);
   F r = fma_(k, cst<F>(-0.693145752f), x);
   r = fma_(k, cst<F>(-1.42860677e-6f), r);
-  F p = poly(r, 1.f, 1.f, 0.49999994f, 0.166665211f, 0.0416682884f, 0.00836870354f, 0.00138189388f);
-  return scale_by(p, n);
+  return poly(r, 1.f, 1.f, 0.49999994f, 0.166665211f, 0.0416682884f, 0.00836870354f, 0.00138189388f);
+}
+template <class F> AI F exp_f32(F x) {
+  sint<F> n;
+  F k, p = exp_reduced(clamp_(x, -104, 89), k, n);
+  return scale_by(p, k, n);
+}
+// |x| <= 87: the exponent cannot leave its range, so n is added to it.
+template <class F> AI F exp_inside(F x) {
+  typedef sint<F> I;
+  I n;
+  F k, p = exp_reduced(x, k, n);
+  return bits<F>((I)(bits<I>(p) + (n << 23)));
 }
 // The same in double, good to 1e-14: the base of float functions that would cancel otherwise.
 template <class D> AI D exp_mid(D x) {
   sint<D> n;
   x = clamp_(x, -746, 710);
-  D k = nearest(x * cst<D>(1.4426950408889634), n);
+  D k = nearest(x, 1.4426950408889634, n);
   D r = fma_(k, cst<D>(-0.6931471803691238), x);
   r = fma_(k, cst<D>(-1.9082149292705877e-10), r);
   D p = poly(r, 0.9999999999999999, 1.000000000000002, 0.4999999999999634, 0.16666666666657423, 0.041666666669994655,
              0.008333333343921497, 0.0013888887975276973, 0.00019841237686004176, 2.4802541683553634e-05,
              2.75930256976964e-06, 2.7244123444754013e-07, 1.1770006315588428e-08);
-  return scale_by(p, n);
+  return scale_by(p, k, n);
 }
 template <class V> AI V v_exp(V x) {
   if constexpr (is_f32<V>) return exp_f32(x);
@@ -216,8 +248,8 @@ template <class V> AI V v_exp2(V x) {
   else {
     sint<V> n;
     x = clamp_(x, -151, 129);
-    V r = x - nearest(x, n);
-    return scale_by(poly(r, 1.f, 0.693147182f, 0.240226477f, 0.0555035956f, 0.0096185049f, 0.0013391024f, 0.000153271729f), n);
+    V k = nearest(x, 1, n), r = x - k;
+    return scale_by(poly(r, 1.f, 0.693147182f, 0.240226477f, 0.0555035956f, 0.0096185049f, 0.0013391024f, 0.000153271729f), k, n);
   }
 }
 // e^x - 1 = 2^n (e^r - 1) + (2^n - 1).
@@ -226,13 +258,13 @@ template <class V> AI V v_expm1(V x) {
   else {
     sint<V> n;
     V a = clamp_(x, -30, 89);
-    V k = nearest(a * cst<V>(1.44269504f), n);
+    V k = nearest(a, 1.44269504, n);
     V r = fma_(k, cst<V>(-0.693145752f), a);
     r = fma_(k, cst<V>(-1.42860677e-6f), r);
     V q = poly(r, 0.5f, 0.166666672f, 0.0416665338f, 0.00833326671f, 0.00139284367f, 0.000198886017f);
     V em1 = fma_(r * r, q, r);
     // 2^(n-1), since 2^128 is no float; doubled at the end.
-    V half = scale_by(cst<V>(1), n - 1);
+    V half = bits<V>((sint<V>)((n + 126) << 23));
     V big = fma_(half, em1, half - cst<V>(0.5f));
     big = big + big;
     return sel(k == V{}, sel(v_abs(x) < cst<V>(0x1p-40f), x, em1), big);
@@ -253,8 +285,8 @@ template <class V> AI V v_sigmoid(V x) {
 template <class V> AI V v_tanh(V x) {
   if constexpr (!is_f32<V>) return each(x, [](double a) { return tanh(a); });
   else {
-    V a = v_abs(x), s = x * x;
-    V e = v_exp(a + a);
+    V a = v_abs(x), s = x * x, t = machine_min(cst<V>(10), a);
+    V e = exp_inside(t + t);
     V big = cst<V>(1) - cst<V>(2) / (e + cst<V>(1));
     V p = poly(s, -0.333332807f, 0.133314088f, -0.053737063f, 0.0206309035f, -0.00569633953f);
     V small = fma_(p * s, a, a);
@@ -337,26 +369,27 @@ template <class V> AI V v_log1p(V x) {
 
 // ---- circular functions ---------------------------------------------------------------------------------------------
 
-template <class F, class Fn> COLD void large_arguments(F *x, F *r, float limit, Fn f) {
+// f on the lanes where |x| > limit (or x is nan), r elsewhere.
+template <class F, class Fn> COLD F large_arguments(F x, F r, float limit, Fn f) {
   float a[lanes<F>], b[lanes<F>];
-  __builtin_memcpy(a, x, sizeof(F));
-  __builtin_memcpy(b, r, sizeof(F));
+  __builtin_memcpy(a, &x, sizeof(F));
+  __builtin_memcpy(b, &r, sizeof(F));
   for (int l = 0; l < lanes<F>; l++)
     if (!(__builtin_fabsf(a[l]) <= limit)) b[l] = f(a[l]);
-  __builtin_memcpy(r, b, sizeof(F));
+  __builtin_memcpy(&r, b, sizeof(F));
+  return r;
 }
-// sin (first = 0) or cos (first = 1) of |x| <= 65536: pi/2 in three parts (Cody and Waite), then the quadrant's polynomial.
-template <class F> AI F circular(F x, int first) {
+// sin (first = 0) or cos (first = 1) of 0 <= x <= 65536 with the sign bits in `sign` flipped: pi/2 in three parts (Cody and
+// Waite), then the quadrant's polynomial.
+template <class F> AI F circular(F x, int first, uint_<F> sign) {
   typedef sint<F> I;
   I q;
-  F r;
+  F r, k = nearest(x, 0.636619772, q);
   if constexpr (HAS_FMA) {
-    F k = nearest(x * cst<F>(0.636619772f), q);
     r = fma_(k, cst<F>(-1.57079637f), x);
     r = fma_(k, cst<F>(4.37113883e-8f), r);
     r = fma_(k, cst<F>(1.71512e-15f), r);
   } else {  // n * first part is exact in double
-    F k = nearest(x * cst<F>(0.636619772f), q);
     r = in_double(x, k, IN_DOUBLE2 {
       typedef decltype(d) D;
       return (d - e * cst<D>(1.5707963267341256)) - e * cst<D>(6.077100506506192e-11);
@@ -364,28 +397,27 @@ template <class F> AI F circular(F x, int first) {
   }
   q = q + first;
   F s = r * r;
-  F c = fma_(s * s, poly(s, 0.0416666456f, -0.00138873083f, 2.44321091e-05f), fma_(s, cst<F>(-0.5f), cst<F>(1)));
+  F c = fma_(poly(s, -0.5f, 0.0416666456f, -0.00138873083f, 2.44321091e-05f), s, cst<F>(1));
   F z = fma_(poly(s, -0.166666538f, 0.00833210628f, -0.000195078828f) * s, r, r);
   F v = sel((q & 1) != I{}, c, z);
-  return bits<F>((I)(bits<I>(v) ^ ((q & 2) << 30)));
+  return bits<F>(bits<uint_<F>>(v) ^ (bits<uint_<F>>((I)((q & 2) << 30)) ^ sign));
 }
 constexpr float CIRCULAR_LIMIT = 65536;
 template <class V> AI V v_sin(V x) {
   if constexpr (!is_f32<V>) return each(x, [](double a) { return sin(a); });
   else {
-    V r = circular(x, 0);
-    r = sel(x == V{}, x, r);
-    auto big = mask_not(v_abs(x) <= cst<V>(CIRCULAR_LIMIT));
-    if (__builtin_expect(any_lane(big), 0)) large_arguments(&x, &r, CIRCULAR_LIMIT, sinf);
+    V a = v_abs(x), r = circular(a, 0, sign_bit(x));
+    auto big = mask_not(a <= cst<V>(CIRCULAR_LIMIT));
+    if (__builtin_expect(any_lane(big), 0)) return large_arguments(x, r, CIRCULAR_LIMIT, sinf);
     return r;
   }
 }
 template <class V> AI V v_cos(V x) {
   if constexpr (!is_f32<V>) return each(x, [](double a) { return cos(a); });
   else {
-    V r = circular(x, 1);
-    auto big = mask_not(v_abs(x) <= cst<V>(CIRCULAR_LIMIT));
-    if (__builtin_expect(any_lane(big), 0)) large_arguments(&x, &r, CIRCULAR_LIMIT, cosf);
+    V a = v_abs(x), r = circular(a, 1, uint_<V>{});
+    auto big = mask_not(a <= cst<V>(CIRCULAR_LIMIT));
+    if (__builtin_expect(any_lane(big), 0)) return large_arguments(x, r, CIRCULAR_LIMIT, cosf);
     return r;
   }
 }
@@ -396,7 +428,7 @@ template <class V> AI V v_tan(V x) {
     V r = in_double(x, IN_DOUBLE {
       typedef decltype(d) D;
       sint<D> q;
-      D k = nearest(d * cst<D>(0.6366197723675814), q);
+      D k = nearest(d, 0.6366197723675814, q);
       D t = fma_(k, cst<D>(-6.077100506506192e-11), fma_(k, cst<D>(-1.5707963267341256), d));
       D s = t * t;
       D sn = t * poly(s, 0.9999999999999998, -0.16666666666666197, 0.008333333333232431, -0.00019841269762054477,
@@ -408,7 +440,7 @@ template <class V> AI V v_tan(V x) {
     });
     r = sel(v_abs(x) < cst<V>(0x1p-12f), x, r);
     auto big = mask_not(v_abs(x) <= cst<V>(CIRCULAR_LIMIT));
-    if (__builtin_expect(any_lane(big), 0)) large_arguments(&x, &r, CIRCULAR_LIMIT, tan_large);
+    if (__builtin_expect(any_lane(big), 0)) return large_arguments(x, r, CIRCULAR_LIMIT, tan_large);
     return r;
   }
 }
@@ -524,17 +556,16 @@ template <class V> AI V v_atanh(V x) {
 
 // ---- error function and gamma -----------------------------------------------------------------------------------------
 
-// |x| <= 1: odd polynomial. Beyond: 1 - exp(-P(|x|)), where P fits -log(erfc) (the form is N. Juffa's).
+// |x| <= 0.84: odd polynomial. Beyond: 1 - exp(-P(|x|)), where P fits -log(erfc) (the form is N. Juffa's).
 template <class V> AI V v_erf(V x) {
   if constexpr (!is_f32<V>) return each(x, [](double a) { return erf(a); });
   else {
     V a = v_abs(x), s = x * x;
-    V small = fma_(poly(s, 0.128379166f, -0.37612626f, 0.112835787f, -0.0268533472f, 0.0051871622f, -0.00079978531f, 7.80690389e-05f), x, x);
-    V t = sel(a > cst<V>(4), cst<V>(4), a);
-    V p = poly(t, -0.000150613705f, 1.12938178f, 0.633663476f, 0.10785789f, -0.0247741658f, 0.00399388187f, -0.000378767931f,
-               1.12946436e-05f, 7.38905896e-07f);
-    V big = v_copysign(cst<V>(1) - v_exp(-p), x);
-    return sel(x != x, x, sel(a > cst<V>(1), big, small));
+    V small = fma_(poly(s, 0.128379166f, -0.376125932f, 0.112829164f, -0.02680986f, 0.00506260898f, -0.00063801097f), x, x);
+    V t = machine_min(cst<V>(4), a);  // nan stays
+    V p = poly(t, 9.18517617e-05f, 1.12811625f, 0.636421084f, 0.104615971f, -0.022564413f, 0.00312970788f, -0.000204931886f);
+    V big = v_copysign(cst<V>(1) - exp_inside(-p), x);
+    return sel(a > cst<V>(0.84f), big, small);
   }
 }
 template <class V> AI V v_erfc(V x) {

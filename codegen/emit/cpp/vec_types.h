@@ -365,19 +365,24 @@ template <class R, int N> AI void transpose_registers(R *v) {
   if constexpr (N > 16) exchange<16, R, N>(v);
   if constexpr (N > 32) exchange<32, R, N>(v);
 }
-template <int N, class T> AI void transpose(const T *from, i64 stride, T *to, i64 to_stride) {
-  typedef vec<raw_of<T>, N> R;
-  R v[N];
-#pragma GCC unroll 64
-  for (int i = 0; i < N; i++) v[i] = load_raw<R>(from + i * stride);
-  transpose_registers<R, N>(v);
-#pragma GCC unroll 64
-  for (int i = 0; i < N; i++) __builtin_memcpy(to + i * to_stride, &v[i], sizeof(R));
-}
 // Only `rows` rows of `columns` elements exist at `from`.
-template <int N, class T> static __attribute__((noinline)) void transpose_part(const T *from, i64 stride, T *to, i64 to_stride, int rows, int columns) {
+template <class T>
+static __attribute__((noinline)) void transpose_part(const T *from, i64 stride, T *to, i64 to_stride, int rows, int columns) {
   const raw_of<T> *f = (const raw_of<T> *)from;
   raw_of<T> *t = (raw_of<T> *)to;
   for (int i = 0; i < rows; i++)
     for (int j = 0; j < columns; j++) t[j * to_stride + i] = f[i * stride + j];
+}
+template <int N, class T> AI void transpose(const T *from, i64 stride, T *to, i64 to_stride) {
+  typedef vec<raw_of<T>, N> R;
+  if constexpr (sizeof(raw_of<T>) < 4) {  // few machines shuffle bytes and halfwords of two registers
+    transpose_part(from, stride, to, to_stride, N, N);
+  } else {
+    R v[N];
+#pragma GCC unroll 64
+    for (int i = 0; i < N; i++) v[i] = load_raw<R>(from + i * stride);
+    transpose_registers<R, N>(v);
+#pragma GCC unroll 64
+    for (int i = 0; i < N; i++) __builtin_memcpy(to + i * to_stride, &v[i], sizeof(R));
+  }
 }

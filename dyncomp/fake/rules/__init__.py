@@ -1,14 +1,18 @@
 """Shape rules, a file a family. Importing this package fills `fake.registry.RULES`."""
 
 from dyncomp.fake.rules import (  # noqa: F401
+    attention,
     convolution,
     copy,
+    factory,
     index,
     join,
+    like,
     matmul,
     misc,
     normalize,
     pointwise,
+    pool,
     reduce,
     view,
     vision,

@@ -1,4 +1,4 @@
-"""Convolution forward on the CPU: channels last if the input or the weight is, as oneDNN's front end decides."""
+"""Convolution forward on the CPU: channels last if the input or the weight is, and the kernel can."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def _convolution(
     rank = x.ndim - 2
     if x.device.type != "cpu" or x.dtype not in FLOATS or rank not in (1, 2) or weight.ndim != x.ndim:
         return None
-    settings = [list(s) * rank if len(s) == 1 else list(s) for s in (stride, padding, dilation, output_padding)]
+    settings = [
+        list(s) * rank if len(s) == 1 else list(s) for s in (stride, padding, dilation, output_padding)
+    ]
     if weight.dtype != x.dtype or 0 in x.shape + weight.shape or any(len(s) != rank for s in settings):
         return None
     inputs, outputs = weight.shape[1] * groups, weight.shape[0]
@@ -56,8 +58,16 @@ def _gives_channels_last(
     image, kernel = (x.shape, x.strides), (weight.shape, weight.strides)
     if len(stride) == 1:
         # Eager computes it as two-dimensional of height 1, on a row-major image.
-        image, kernel = _with_height(x.shape, contiguous_strides(x.shape)), _with_height(weight.shape, weight.strides)
-        stride, padding, dilation, output_padding = [1, *stride], [0, *padding], [1, *dilation], [0, *output_padding]
+        image, kernel = (
+            _with_height(x.shape, contiguous_strides(x.shape)),
+            _with_height(weight.shape, weight.strides),
+        )
+        stride, padding, dilation, output_padding = (
+            [1, *stride],
+            [0, *padding],
+            [1, *dilation],
+            [0, *output_padding],
+        )
     if not has_channels_last_order(*image) and not has_channels_last_order(*kernel):
         return False
     # Memory that is never touched: the kernel is chosen by metadata.

@@ -10,6 +10,7 @@ from dyncomp.fake.registry import rule
 from dyncomp.fake.tensor import TensorMeta
 from dyncomp.shape.layout import (
     Ints,
+    broadcast,
     channels_last_strides,
     contiguous_strides,
     is_dense,
@@ -60,7 +61,7 @@ def _to_copy(
         strides = format_strides(x.shape, memory_format)
     if strides is None:
         return None
-    return TensorMeta(x.shape, strides, dtype or x.dtype, _device(device, x.device))
+    return TensorMeta(x.shape, strides, dtype or x.dtype, target_device(device, x.device))
 
 
 @rule("empty_like zeros_like ones_like rand_like randn_like")
@@ -79,7 +80,9 @@ def _like(
         strides: Ints | None = preserved_strides(x.shape, x.strides)
     else:
         strides = format_strides(x.shape, memory_format)
-    return None if strides is None else TensorMeta(x.shape, strides, dtype or x.dtype, _device(device, x.device))
+    if strides is None:
+        return None
+    return TensorMeta(x.shape, strides, dtype or x.dtype, target_device(device, x.device))
 
 
 @rule("full_like")
@@ -87,10 +90,20 @@ def _full_like(x: TensorMeta, value: Any, **options: Any) -> TensorMeta | None:
     return _like(x, **options)
 
 
-def _device(asked: Any, default: torch.device) -> torch.device:
+def target_device(asked: Any, default: torch.device) -> torch.device:
     if asked is None:
         return default
     device = torch.device(asked)
     if device.type == "cuda" and device.index is None:
-        return torch.device("cuda", torch.cuda.current_device())
+        return torch.device("cuda", torch.cuda.currenttarget_device())
     return device
+
+
+@rule("copy_")
+def _copy_into(x: TensorMeta, source: TensorMeta, non_blocking: bool = False) -> TensorMeta | None:
+    return x if broadcast([x.shape, source.shape]) == x.shape else None
+
+
+@rule("zero_ fill_.Scalar uniform_ normal_ bernoulli_.float exponential_ random_ random_.from")
+def _overwrite(x: TensorMeta, *args: Any, **kwargs: Any) -> TensorMeta | None:
+    return x if x.dtype.is_floating_point else None

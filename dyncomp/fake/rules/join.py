@@ -27,3 +27,16 @@ def _cat(tensors: Sequence[TensorMeta], dim: int = 0) -> TensorMeta | None:
         return None
     shape = (*outer, sum(t.shape[at] for t in tensors), *inner)
     return TensorMeta(shape, contiguous_strides(shape), result_dtype(tensors), device)
+
+
+@rule("stack")
+def _stack(tensors: Sequence[TensorMeta], dim: int = 0) -> TensorMeta | None:
+    if not tensors or not all(is_contiguous(t.shape, t.strides) for t in tensors):
+        return None
+    first = tensors[0]
+    at = wrap_dim(dim, first.ndim + 1)
+    device = common_device(tensors)
+    if at is None or device is None or any(t.shape != first.shape for t in tensors):
+        return None
+    shape = (*first.shape[:at], len(tensors), *first.shape[at:])
+    return TensorMeta(shape, contiguous_strides(shape), result_dtype(tensors), device)

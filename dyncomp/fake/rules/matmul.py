@@ -1,4 +1,4 @@
-"""Matrix products: row-major results. Shapes and dtypes that do not fit are left to the meta kernel's errors."""
+"""Matrix products: row-major results. What does not fit is left to the meta kernel's errors."""
 
 from __future__ import annotations
 
@@ -25,13 +25,17 @@ def _bmm(a: TensorMeta, b: TensorMeta) -> TensorMeta | None:
 
 
 @rule("addmm")
-def _addmm(bias: TensorMeta, a: TensorMeta, b: TensorMeta, *, beta: Any = 1, alpha: Any = 1) -> TensorMeta | None:
+def _addmm(
+    bias: TensorMeta, a: TensorMeta, b: TensorMeta, *, beta: Any = 1, alpha: Any = 1
+) -> TensorMeta | None:
     result = _mm(a, b)
     return result if result is not None and _fits(bias, result) else None
 
 
 @rule("baddbmm")
-def _baddbmm(bias: TensorMeta, a: TensorMeta, b: TensorMeta, *, beta: Any = 1, alpha: Any = 1) -> TensorMeta | None:
+def _baddbmm(
+    bias: TensorMeta, a: TensorMeta, b: TensorMeta, *, beta: Any = 1, alpha: Any = 1
+) -> TensorMeta | None:
     result = _bmm(a, b)
     return result if result is not None and _fits(bias, result) else None
 

@@ -41,7 +41,9 @@ def _nll_loss2d(
 
 
 def _transform(x: TensorMeta, dims: Sequence[int], *rest: Any) -> None:
-    """Only the plain case of a transform along the innermost dimension is laid out as the meta kernel says."""
+    """Only the plain case of a transform along the innermost dimension is laid out as the meta kernel
+    says.
+    """
     if len(dims) != 1 or dims[0] not in (-1, x.ndim - 1) or not is_contiguous(x.shape, x.strides):
         raise NoShapeRule("aten._fft", "the memory layout of this transform is not known")
 
@@ -55,12 +57,15 @@ def _ldexp(x: TensorMeta, exponent: TensorMeta) -> None:
         raise NoShapeRule("aten.ldexp", "the memory layout of its result is not known")
 
 
-def _unknown_layout(name: str) -> Any:
+def _refuse(names: str, reason: str) -> None:
     def refuse(*args: Any, **kwargs: Any) -> None:
-        raise NoShapeRule(f"aten.{name}", "the memory layout of its result is not known")
+        raise NoShapeRule(names, reason)
 
-    return refuse
+    register(names, refuse)
 
 
+# Lazy views: their bits are not among the metadata that a fake carries.
+_refuse("_conj _neg_view", "lazy conjugates and negatives are not tracked")
+_refuse("resize resize_as", "it replaces the memory of a tensor")
 for _name in ("_linalg_svd", "linalg_eig", "_linalg_eigvals", "max_unpool2d", "_batch_norm_with_update"):
-    register(_name, _unknown_layout(_name))
+    _refuse(_name, "the memory layout of its result is not known")

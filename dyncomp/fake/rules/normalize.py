@@ -81,3 +81,36 @@ def _batch_norm_functional(
     if results is None:
         return None
     return (*results, *[TensorMeta(s.shape, s.strides, s.dtype, s.device) for s in (mean, var)])
+
+
+@rule("native_group_norm")
+def _group_norm(
+    x: TensorMeta, weight: Any, bias: Any, batch: int, channels: int, inner: int, groups: int, eps: float
+) -> tuple[TensorMeta, ...] | None:
+    given = [p for p in (weight, bias) if p is not None]
+    if x.device.type != "cpu" or x.dtype not in FLOATS or x.ndim < 2 or x.shape[:2] != (batch, channels):
+        return None
+    if groups <= 0 or channels % groups or any(p.shape != (channels,) for p in given) or 0 in x.shape:
+        return None
+    stats = TensorMeta((batch, groups), (groups, 1), _stats_dtype(x, given), x.device)
+    return (
+        TensorMeta(x.shape, suggested_strides(x.shape, x.shape, x.strides), x.dtype, x.device),
+        stats,
+        stats,
+    )
+
+
+@rule("_safe_softmax")
+def _safe_softmax(x: TensorMeta, dim: int, dtype: Any = None) -> TensorMeta | None:
+    return _softmax(x, dim, False) if dtype in (None, x.dtype) else None
+
+
+@rule("nll_loss_forward")
+def _nll_loss(
+    x: TensorMeta, target: TensorMeta, weight: Any, reduction: int, ignore_index: int
+) -> tuple[TensorMeta, ...] | None:
+    if x.ndim != 2 or target.shape != x.shape[:1] or target.dtype is not torch.int64 or x.dtype not in FLOATS:
+        return None
+    shape = target.shape if reduction == 0 else ()
+    total = TensorMeta((), (), x.dtype, x.device)
+    return (TensorMeta(shape, contiguous_strides(shape), x.dtype, x.device), total)

@@ -1,6 +1,7 @@
 """Elementwise operations, as tables: how the dtype follows, which dtypes the rule answers for.
 
-A dtype outside of a rule's domain (complex numbers always) is left to the meta kernel, which also knows what eager refuses.
+A dtype outside of a rule's domain (complex numbers always) is left to the meta kernel, which also knows what
+eager refuses.
 """
 
 from __future__ import annotations
@@ -59,13 +60,15 @@ def _bool(dtype: torch.dtype) -> torch.dtype:
 
 
 _unary(
-    "acos acosh asin asinh atan atanh cos cosh sin sinh tan tanh exp exp2 expm1 log log2 log10 log1p sqrt rsqrt erf "
-    "erfc erfinv sigmoid reciprocal lgamma digamma",
+    "acos acosh asin asinh atan atanh cos cosh sin sinh tan tanh exp exp2 expm1 log log2 log10 log1p sqrt "
+    "rsqrt erf erfc erfinv sigmoid reciprocal lgamma digamma",
     REALS,
     to_float,
 )
 _unary("neg relu floor ceil trunc round hardtanh threshold", FLOATS_INTEGERS, _same)
 _unary("abs sign sgn", FLOATS_INTEGERS, _same)
+_unary("nan_to_num", FLOATS_INTEGERS, _same)
+_unary("isinf", FLOATS, _bool)
 _unary("silu gelu mish hardswish hardsigmoid leaky_relu elu softplus frac", FLOATS, _same)
 _unary("bitwise_not", INTEGERS_BOOLS, _same)
 _unary("logical_not", REALS, _bool)
@@ -74,13 +77,14 @@ _unary("isnan", FLOATS, _bool)
 _binary("add.Tensor add.Scalar mul.Tensor mul.Scalar maximum minimum fmax fmin", REALS, _same)
 _binary("sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar", FLOATS_INTEGERS, _same)
 _binary("remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar floor_divide", FLOATS_INTEGERS, _same)
+_binary("xlogy.Tensor", FLOATS, _same)
 _binary("div.Tensor div.Scalar true_divide.Tensor atan2", REALS, to_float)
 _binary("bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor", INTEGERS_BOOLS, _same)
 _binary("bitwise_and.Scalar bitwise_or.Scalar bitwise_xor.Scalar", INTEGERS_BOOLS, _same)
 _binary("logical_and logical_or logical_xor", REALS, _bool)
 _binary(
-    "eq.Tensor ne.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor eq.Scalar ne.Scalar lt.Scalar le.Scalar gt.Scalar "
-    "ge.Scalar",
+    "eq.Tensor ne.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor eq.Scalar ne.Scalar lt.Scalar le.Scalar "
+    "gt.Scalar ge.Scalar",
     REALS,
     _bool,
 )
@@ -122,6 +126,14 @@ def _clamp(x: TensorMeta, *bounds: Any, **named: Any) -> TensorMeta | None:
     if x.dtype not in FLOATS_INTEGERS or any(type(b) not in _NUMBERS for b in limits) or not limits:
         return None
     return elementwise((x,), result_dtype((x, *limits)))
+
+
+@rule("clamp.Tensor clamp_min.Tensor clamp_max.Tensor")
+def _clamp_by_tensors(x: TensorMeta, *bounds: Any, **named: Any) -> TensorMeta | None:
+    tensors = [t for t in (x, *bounds, *named.values()) if t is not None]
+    if any(t.dtype not in FLOATS_INTEGERS for t in tensors) or len(tensors) < 2:
+        return None
+    return elementwise(tensors, result_dtype(tensors))
 
 
 @rule("where.self")

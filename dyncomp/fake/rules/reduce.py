@@ -72,3 +72,39 @@ register("max.dim min.dim", _with_index)
 @rule("argmax argmin")
 def _place(x: TensorMeta, dim: int | None = None, keepdim: bool = False) -> TensorMeta | None:
     return None if 0 in x.shape or x.dtype not in FLOATS_INTEGERS else _reduced(x, dim, keepdim, torch.int64)
+
+
+@rule("var.correction std.correction")
+def _spread(
+    x: TensorMeta, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> TensorMeta | None:
+    return _reduced(x, dim, keepdim, x.dtype) if x.dtype in FLOATS else None
+
+
+@rule("var_mean.correction std_mean.correction")
+def _spread_and_mean(
+    x: TensorMeta, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> tuple[TensorMeta, ...] | None:
+    result = _spread(x, dim, keepdim=keepdim)
+    return None if result is None else (result, result)
+
+
+@rule("linalg_vector_norm")
+def _vector_norm(
+    x: TensorMeta, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> TensorMeta | None:
+    if x.dtype not in FLOATS or 0 in x.shape or dtype not in (None, x.dtype):
+        return None
+    return _reduced(x, dim, keepdim, x.dtype)
+
+
+@rule("logsumexp")
+def _logsumexp(x: TensorMeta, dim: Any, keepdim: bool = False) -> TensorMeta | None:
+    return _reduced(x, dim, keepdim, x.dtype) if x.dtype in FLOATS else None
+
+
+@rule("prod prod.dim_int")
+def _prod(x: TensorMeta, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> TensorMeta | None:
+    if x.dtype not in REALS:
+        return None
+    return _reduced(x, dim, keepdim, dtype or (x.dtype if x.dtype in FLOATS else torch.int64))

@@ -29,8 +29,8 @@ def _reshape(x: TensorMeta, size: Sequence[int]) -> TensorMeta | None:
     strides = view_strides(x.shape, x.strides, shape)
     if strides is None:
         raise RuntimeError(
-            "view size is not compatible with input tensor's size and stride (at least one dimension spans across "
-            "two contiguous subspaces). Use .reshape(...) instead."
+            "view size is not compatible with input tensor's size and stride (at least one dimension spans "
+            "across two contiguous subspaces). Use .reshape(...) instead."
         )
     return _view(x, shape, strides, x.offset)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from dyncomp.fake.registry import register, rule
 from dyncomp.fake.tensor import TensorMeta
@@ -30,6 +31,19 @@ _pad("reflection_pad2d", 2, True)
 _pad("replication_pad2d", 2, False)
 _pad("reflection_pad3d", 3, True)
 _pad("replication_pad3d", 3, False)
+
+
+@rule("constant_pad_nd")
+def _constant_pad(x: TensorMeta, padding: Sequence[int], value: Any = 0) -> TensorMeta | None:
+    if len(padding) % 2 or len(padding) > 2 * x.ndim or any(p < 0 for p in padding):
+        return None
+    sizes = list(x.shape)
+    for i, (before, after) in enumerate(zip(padding[0::2], padding[1::2], strict=True)):
+        sizes[-1 - i] += before + after
+    shape = tuple(sizes)
+    if all(p == 0 for p in padding) or 0 in x.shape:
+        return None
+    return TensorMeta(shape, suggested_strides(shape, x.shape, x.strides), x.dtype, x.device)
 
 
 @rule("pixel_shuffle")

@@ -8,6 +8,7 @@ from dyncomp.errors import GraphBreak
 from dyncomp.interp.handlers.registry import family, handler
 from dyncomp.interp.machine import NULL, Frame
 from dyncomp.values.base import Value
+from dyncomp.values.exception import exception_triple
 from dyncomp.values.function import CellValue, FunctionValue
 from dyncomp.values.instance import InstanceValue
 from dyncomp.values.mapping import pairs_of
@@ -62,7 +63,9 @@ family("CALL_KW", call_kw)
 def make_function(frame: Frame, op: Op) -> None:
     code = frame.pop().as_constant()
     made = FunctionValue(code, frame.function.globals, frame.function.globals_source)
-    for flag in (_CLOSURE, _ANNOTATIONS, _KWDEFAULTS, _DEFAULTS) if "SET_FUNCTION_ATTRIBUTE" not in OPCODES else ():
+    for flag in (
+        (_CLOSURE, _ANNOTATIONS, _KWDEFAULTS, _DEFAULTS) if "SET_FUNCTION_ATTRIBUTE" not in OPCODES else ()
+    ):
         if op.arg & flag:
             _set_part(frame, made, flag, frame.pop())
     frame.push(made)
@@ -90,7 +93,7 @@ def _set_part(frame: Frame, made: FunctionValue, flag: int, part: Value) -> None
         made.setattr(frame.trace, "__annotations__", annotations)
 
 
-# -- with -------------------------------------------------------------------------------------------------------
+# -- with ----------------------------------------------------------------------------------------------------
 @handler
 def before_with(frame: Frame, op: Op) -> None:
     manager = frame.pop()
@@ -114,5 +117,4 @@ def with_except_start(frame: Frame, op: Op) -> None:
     """[exit, lasti, previous exception, exception] -> [..., exit(type, exception, traceback)]"""
     error, exit_ = frame.stack[-1], frame.stack[-4]
     trace = frame.trace
-    args = [trace.constant(error.python_type()), error, trace.constant(None)]
-    frame.push(trace.call(exit_, args))
+    frame.push(trace.call(exit_, exception_triple(trace, error)))

@@ -11,12 +11,12 @@ from dyncomp.values.mapping import DictValue, pairs_of
 
 @handler
 def build_tuple(frame: Frame, op: Op) -> None:
-    frame.push(frame.trace.tuple(frame.popn(op.arg)))
+    frame.push(frame.trace.tuple_of(frame.popn(op.arg)))
 
 
 @handler
 def build_list(frame: Frame, op: Op) -> None:
-    frame.push(frame.trace.list(frame.popn(op.arg)))
+    frame.push(frame.trace.list_of(frame.popn(op.arg)))
 
 
 @handler
@@ -90,10 +90,10 @@ def dict_merge(frame: Frame, op: Op) -> None:
 
 @handler
 def list_to_tuple(frame: Frame, op: Op) -> None:
-    frame.push(frame.trace.tuple(frame.pop().unpack(frame.trace)))
+    frame.push(frame.trace.tuple_of(frame.pop().unpack(frame.trace)))
 
 
-# -- unpacking --------------------------------------------------------------------------------------------------
+# -- unpacking -----------------------------------------------------------------------------------------------
 @handler
 def unpack_sequence(frame: Frame, op: Op) -> None:
     trace = frame.trace
@@ -117,12 +117,12 @@ def unpack_ex(frame: Frame, op: Op) -> None:
     middle = items[before : len(items) - after]
     for item in reversed(items[len(items) - after :]):
         frame.push(item)
-    frame.push(frame.trace.list(middle))
+    frame.push(frame.trace.list_of(middle))
     for item in reversed(items[:before]):
         frame.push(item)
 
 
-# -- iteration --------------------------------------------------------------------------------------------------
+# -- iteration -----------------------------------------------------------------------------------------------
 @handler
 def get_iter(frame: Frame, op: Op) -> None:
     frame.push(frame.pop().iterate(frame.trace))

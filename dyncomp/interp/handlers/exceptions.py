@@ -25,7 +25,9 @@ def push_exc_info(frame: Frame, op: Op) -> None:
 
 @handler
 def pop_except(frame: Frame, op: Op) -> None:
-    if not frame.handled:  # entered before a graph break: only the real instruction can restore the older exception
+    if (
+        not frame.handled
+    ):  # entered before a graph break: only the real instruction can restore the older exception
         raise GraphBreak("exception", "the end of an except block that began before a graph break")
     frame.pop()
     if frame.handled:
@@ -54,7 +56,9 @@ def raise_varargs(frame: Frame, op: Op) -> None:
     if op.arg == 0:
         current = frame.current_exception()
         if current is None:
-            frame.trace.raise_(RuntimeError, "No active exception to reraise")
+            raise GraphBreak(
+                "exception", "`raise` of an exception that was being handled before the captured code began"
+            )
         raise PyRaise(current)
     error = _as_exception(frame, frame.pop())
     if not isinstance(error, ExceptionValue):

@@ -50,7 +50,7 @@ family("JUMP_IF_TRUE_OR_POP", _jump_or_pop(True))
 family("JUMP_IF_FALSE_OR_POP", _jump_or_pop(False))
 
 
-# -- match ------------------------------------------------------------------------------------------------------
+# -- match ---------------------------------------------------------------------------------------------------
 @handler
 def match_sequence(frame: Frame, op: Op) -> None:
     cls = frame.stack[-1].python_type()
@@ -68,7 +68,7 @@ def match_mapping(frame: Frame, op: Op) -> None:
 def match_keys(frame: Frame, op: Op) -> None:
     keys, subject = frame.stack[-1].unpack(frame.trace), frame.stack[-2]
     if all(subject.contains(frame.trace, key).truth(frame.trace) for key in keys):
-        frame.push(frame.trace.tuple([subject.getitem(frame.trace, key) for key in keys]))
+        frame.push(frame.trace.tuple_of([subject.getitem(frame.trace, key) for key in keys]))
     else:
         frame.push(frame.trace.constant(None))
 
@@ -91,14 +91,17 @@ def match_class(frame: Frame, op: Op) -> None:
     if not all(trace.has_attribute(subject, name) for name in names):
         frame.push(trace.constant(None))
         return
-    frame.push(trace.tuple([*positional, *(subject.getattr(trace, name) for name in names)]))
+    frame.push(trace.tuple_of([*positional, *(subject.getattr(trace, name) for name in names)]))
 
 
 # `case int(x)` binds the subject itself.
 _SELF_MATCHING = frozenset({bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple})
 
 breaks("unsupported-opcode", "exception groups (`except*`)", "CHECK_EG_MATCH", "PREP_RERAISE_STAR")
-breaks("unsupported-opcode", "type parameters and type aliases", "TYPEVAR", "PARAMSPEC", "TYPEVARTUPLE", "SUBSCRIPT_GENERIC",
-       "TYPEALIAS", "TYPEVAR_WITH_BOUND", "TYPEVAR_WITH_CONSTRAINTS", "SET_FUNCTION_TYPE_PARAMS", "SET_TYPEPARAM_DEFAULT")  # fmt: skip
-breaks("unsupported-opcode", "an instruction that no function body has", "PRINT", "INTERPRETER_EXIT", "RESERVED",
+breaks("unsupported-opcode", "type parameters and type aliases", "TYPEVAR", "PARAMSPEC", "TYPEVARTUPLE",
+"SUBSCRIPT_GENERIC",
+       "TYPEALIAS", "TYPEVAR_WITH_BOUND", "TYPEVAR_WITH_CONSTRAINTS", "SET_FUNCTION_TYPE_PARAMS",
+       "SET_TYPEPARAM_DEFAULT")  # fmt: skip
+breaks("unsupported-opcode", "an instruction that no function body has", "PRINT", "INTERPRETER_EXIT",
+"RESERVED",
        "ENTER_EXECUTOR", "EXIT_INIT_CHECK", "CALL_INTRINSIC_1", "CALL_INTRINSIC_2")  # fmt: skip

@@ -61,7 +61,7 @@ def contains_op(frame: Frame, op: Op) -> None:
     frame.push(frame.trace.constant(found is not op.flag))
 
 
-# -- subscripts -------------------------------------------------------------------------------------------------
+# -- subscripts ----------------------------------------------------------------------------------------------
 @handler
 def binary_subscr(frame: Frame, op: Op) -> None:
     key, container = frame.pop(), frame.pop()
@@ -82,23 +82,23 @@ def delete_subscr(frame: Frame, op: Op) -> None:
 
 @handler
 def build_slice(frame: Frame, op: Op) -> None:
-    frame.push(frame.trace.slice(frame.popn(op.arg)))
+    frame.push(frame.trace.slice_of(frame.popn(op.arg)))
 
 
 @handler
 def binary_slice(frame: Frame, op: Op) -> None:
     bounds = frame.popn(2)
-    frame.push(frame.pop().getitem(frame.trace, frame.trace.slice(bounds)))
+    frame.push(frame.pop().getitem(frame.trace, frame.trace.slice_of(bounds)))
 
 
 @handler
 def store_slice(frame: Frame, op: Op) -> None:
     bounds = frame.popn(2)
     container, value = frame.pop(), frame.pop()
-    container.setitem(frame.trace, frame.trace.slice(bounds), value)
+    container.setitem(frame.trace, frame.trace.slice_of(bounds), value)
 
 
-# -- attributes -------------------------------------------------------------------------------------------------
+# -- attributes ----------------------------------------------------------------------------------------------
 @handler
 def load_attr(frame: Frame, op: Op) -> None:
     value = frame.pop().getattr(frame.trace, op.argval)
@@ -106,7 +106,8 @@ def load_attr(frame: Frame, op: Op) -> None:
 
 
 def push_attribute(frame: Frame, op: Op, value: Value) -> None:
-    """A method call finds its function and receiver apart, as CPython does where the method is a plain function."""
+    """A method call finds its function and receiver apart, as CPython does where the method is a plain
+    function."""
     if op.is_method and isinstance(value, BoundMethodValue):
         frame.push_callable(op, value.function, value.receiver)
     elif op.is_method:
@@ -133,7 +134,7 @@ def load_super_attr(frame: Frame, op: Op) -> None:
     push_attribute(frame, op, found)
 
 
-# -- text -------------------------------------------------------------------------------------------------------
+# -- text ----------------------------------------------------------------------------------------------------
 @handler
 def format_value_(frame: Frame, op: Op) -> None:
     spec = frame.pop() if op.flag else frame.trace.constant("")
@@ -152,5 +153,3 @@ def build_string(frame: Frame, op: Op) -> None:
     for part in parts:
         text = binary(frame.trace, "+", text, part)
     frame.push(text)
-
-

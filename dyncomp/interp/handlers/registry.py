@@ -1,12 +1,13 @@
-"""The table of opcode handlers. Refuses two handlers for one opcode and a function whose name is not the opcode's.
+"""The table of opcode handlers. Refuses two handlers for one opcode and a function whose name is not the
+opcode's.
 
     @handler
     def load_const(frame, op): ...            LOAD_CONST
 
     family("POP_JUMP_IF_TRUE", make(...))      one line an opcode, for families
 
-A handler gets the frame and the canonical op. It raises GraphBreak for what it cannot follow and leaves policy to
-the machine.
+A handler gets the frame and the canonical op. It raises GraphBreak for what it cannot follow and leaves
+policy to the machine.
 """
 
 from __future__ import annotations

@@ -32,7 +32,10 @@ def load_fast(frame: Frame, op: Op) -> None:
 @handler
 def load_fast_and_clear(frame: Frame, op: Op) -> None:
     """Comprehensions keep the outer variable of the same name on the stack; NULL if there is none."""
-    frame.stack.append(frame.variables.pop(op.argval, NULL))
+    if op.argval in frame.cells:
+        frame.stack.append(frame.cells.pop(op.argval))
+    else:
+        frame.stack.append(frame.variables.pop(op.argval, NULL))
 
 
 @handler
@@ -57,7 +60,7 @@ def delete_fast(frame: Frame, op: Op) -> None:
         _unbound(frame, op.argval)
 
 
-# -- cells ------------------------------------------------------------------------------------------------------
+# -- cells ---------------------------------------------------------------------------------------------------
 @handler
 def make_cell(frame: Frame, op: Op) -> None:
     value = frame.variable(op.argval)
@@ -83,7 +86,8 @@ def load_deref(frame: Frame, op: Op) -> None:
         if op.argval in frame.code.co_freevars:
             frame.trace.raise_(
                 NameError,
-                f"cannot access free variable '{op.argval}' where it is not associated with a value in enclosing scope",
+                f"cannot access free variable '{op.argval}' where it is not associated with a value in "
+                "enclosing scope",
             )
         _unbound(frame, op.argval)
     else:
@@ -103,7 +107,7 @@ def delete_deref(frame: Frame, op: Op) -> None:
     cell.set(frame.trace, None)
 
 
-# -- globals ----------------------------------------------------------------------------------------------------
+# -- globals -------------------------------------------------------------------------------------------------
 def find_global(frame: Frame, name: str) -> Value:
     value = frame.globals().find_name(frame.trace, name)
     if value is None:
@@ -141,7 +145,7 @@ def load_assertion_error(frame: Frame, op: Op) -> None:
     frame.push(frame.trace.constant(AssertionError))
 
 
-# -- imports ----------------------------------------------------------------------------------------------------
+# -- imports -------------------------------------------------------------------------------------------------
 @handler
 def import_name(frame: Frame, op: Op) -> None:
     """Importing twice does nothing, so the import is done while tracing."""
@@ -176,7 +180,8 @@ def load_locals(frame: Frame, op: Op) -> None:
 
 
 for _name in (
-    "LOAD_NAME", "STORE_NAME", "DELETE_NAME", "LOAD_LOCALS", "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_FROM_DICT_OR_DEREF",
+    "LOAD_NAME", "STORE_NAME", "DELETE_NAME", "LOAD_LOCALS", "LOAD_FROM_DICT_OR_GLOBALS",
+    "LOAD_FROM_DICT_OR_DEREF",
     "LOAD_CLASSDEREF", "SETUP_ANNOTATIONS", "IMPORT_STAR", "PRINT_EXPR",
 ):  # fmt: skip
     family(_name, load_locals)

@@ -1,4 +1,5 @@
-"""Builds small kernels by hand, compiles and runs them; buffers may end at a page that must not be touched."""
+"""Builds small kernels by hand, compiles and runs them; buffers may end at a page that must not be
+touched."""
 
 import ctypes
 import math
@@ -45,7 +46,9 @@ def guarded(tensor, at_end=True):
         assert _libc.mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(page), 0) == 0
     start = page + (pages * page - size if at_end else 0)
     count = tensor.numel()
-    out = torch.frombuffer(memory, dtype=tensor.dtype, count=max(count, 1), offset=start)[:count].view(tensor.shape)
+    out = torch.frombuffer(memory, dtype=tensor.dtype, count=max(count, 1), offset=start)[:count].view(
+        tensor.shape
+    )
     out.copy_(tensor)
     _kept.append(memory)
     return out
@@ -103,5 +106,11 @@ def multi_pointwise(values_of, out_dtypes, *inputs, isa="auto"):
     stores = tuple(Store(y, at, v) for y, v in zip(outs, values, strict=True))
     count = inputs[0].numel()
     results = [guarded(torch.zeros(count, dtype=d)) for d in out_dtypes]
-    run(Kernel((*params, *outs), (), ("n",), (i,), i, None, stores), *inputs, *results, sizes=(count,), isa=isa)
+    run(
+        Kernel((*params, *outs), (), ("n",), (i,), i, None, stores),
+        *inputs,
+        *results,
+        sizes=(count,),
+        isa=isa,
+    )
     return results

@@ -21,7 +21,8 @@ ON_INTS = {
     "shl": torch.bitwise_left_shift, "shr": torch.bitwise_right_shift,
 }  # fmt: skip
 ON_FLOATS = {
-    "div": torch.div, "fmax": torch.fmax, "fmin": torch.fmin, "copysign": torch.copysign, "nextafter": torch.nextafter,
+    "div": torch.div, "fmax": torch.fmax, "fmin": torch.fmin, "copysign": torch.copysign, "nextafter":
+    torch.nextafter,
     "floor": torch.floor, "ceil": torch.ceil, "trunc": torch.trunc, "round": torch.round,
     "reciprocal": torch.reciprocal,
     "isnan": torch.isnan, "isinf": torch.isinf, "signbit": torch.signbit,
@@ -30,7 +31,20 @@ ON_BOOL = {
     **{k: COMMON[k] for k in ("eq", "ne", "lt", "le", "gt", "ge", "maximum", "minimum")},
     **{k: ON_INTS[k] for k in ("and", "or", "xor", "not")},
 }
-ONE_ARGUMENT = {"neg", "abs", "sign", "not", "floor", "ceil", "trunc", "round", "reciprocal", "isnan", "isinf", "signbit"}
+ONE_ARGUMENT = {
+    "neg",
+    "abs",
+    "sign",
+    "not",
+    "floor",
+    "ceil",
+    "trunc",
+    "round",
+    "reciprocal",
+    "isnan",
+    "isinf",
+    "signbit",
+}
 
 
 def check(table, x, y, isa):
@@ -49,7 +63,8 @@ def check(table, x, y, isa):
             same &= (torch.signbit(result) == torch.signbit(want)) | (want != want)  # sign of zeros too
         bad = (~same).nonzero()[:3, 0]
         assert same.all(), (
-            f"{name} on {x.dtype}: {x[bad].tolist()}, {y[bad].tolist()} gives {result[bad].tolist()}, eager {want[bad].tolist()}"
+            f"{name} on {x.dtype}: {x[bad].tolist()}, {y[bad].tolist()} gives {result[bad].tolist()}, "
+            f"eager {want[bad].tolist()}"
         )
 
 
@@ -87,7 +102,8 @@ def test_fmod_is_exact_for_quotients_of_all_sizes(isa):
     y = torch.randn(40_001) * torch.pow(10.0, torch.randint(-10, 10, (40_001,)).float())
     x[:20_000] = (y[:20_000].double() * torch.randint(1, 2**27, (20_000,))).float()  # near whole quotients
     (got,) = multi_pointwise(lambda b, u, v: [b.op("fmod", u, v)], [torch.float32], x, y, isa=isa)
-    # the remainder of floats is a float, so double (which is exact too) is the reference: eager's float kernel overflows
+    # the remainder of floats is a float, so double (which is exact too) is the reference: eager's float
+    # kernel overflows
     assert torch.equal(got, torch.fmod(x.double(), y.double()).float())
 
 
@@ -99,7 +115,12 @@ def test_truth_values(isa):
 
 @pytest.mark.parametrize("isa", available_isas())
 def test_where_mixes_widths(isa):
-    condition, x, y, z = torch.rand(1003) < 0.5, torch.randn(1003), torch.randn(1003).double(), sample(torch.int8)
+    condition, x, y, z = (
+        torch.rand(1003) < 0.5,
+        torch.randn(1003),
+        torch.randn(1003).double(),
+        sample(torch.int8),
+    )
     a, b_, c = multi_pointwise(
         lambda b, k, u, v, w: [
             b.op("where", k, u, b.op("neg", u)),

@@ -20,7 +20,22 @@ def sample(dtype, n=1003):
         x[100:300] = torch.randint(0, 100, (200,), dtype=dtype)
         return x
     x = torch.randn(n, dtype=torch.float64) * torch.pow(10.0, torch.randint(-9, 12, (n,)).double())
-    special = [0, -0.0, float("inf"), -float("inf"), float("nan"), -1, 255.9, -128.5, 300, 65504, 65519.9, 65520, 6e-8, 2.9e-8]
+    special = [
+        0,
+        -0.0,
+        float("inf"),
+        -float("inf"),
+        float("nan"),
+        -1,
+        255.9,
+        -128.5,
+        300,
+        65504,
+        65519.9,
+        65520,
+        6e-8,
+        2.9e-8,
+    ]
     x[: len(special)] = torch.tensor(special, dtype=torch.float64)
     return x.to(dtype)
 
@@ -29,12 +44,16 @@ def sample(dtype, n=1003):
 @pytest.mark.parametrize("source", DTYPES, ids=str)
 def test_cast_equals_eager(source, isa):
     x = sample(source)
-    results = multi_pointwise(lambda b, v: [b.cast(v, compute_type(FROM_TORCH[d])) for d in DTYPES], DTYPES, x, isa=isa)
+    results = multi_pointwise(
+        lambda b, v: [b.cast(v, compute_type(FROM_TORCH[d])) for d in DTYPES], DTYPES, x, isa=isa
+    )
     for dtype, got in zip(DTYPES, results, strict=True):
         want = x.to(dtype)
         same = (got == want) | ((got != got) & (want != want))
         bad = (~same).nonzero()[:3, 0]
-        assert same.all(), f"{source} -> {dtype}: {x[bad].tolist()} gives {got[bad].tolist()}, eager {want[bad].tolist()}"
+        assert same.all(), (
+            f"{source} -> {dtype}: {x[bad].tolist()} gives {got[bad].tolist()}, eager {want[bad].tolist()}"
+        )
 
 
 @pytest.mark.parametrize("isa", available_isas())
@@ -46,7 +65,9 @@ def test_half_rounding_over_all_kinds_of_floats(name, dtype, isa):
         at = 1000 + 40 * (exponent + 30)
         steps = torch.arange(40, dtype=torch.float64) / 2**12 + 1
         x[at : at + 40] = (steps * 2.0**exponent).float()
-    stored, rounded = multi_pointwise(lambda b, v: [v, b.op(f"round_{name}", v)], [dtype, torch.float32], x, isa=isa)
+    stored, rounded = multi_pointwise(
+        lambda b, v: [v, b.op(f"round_{name}", v)], [dtype, torch.float32], x, isa=isa
+    )
     want = x.to(dtype)
     nan = want != want
     assert torch.equal(stored[~nan].view(torch.int16), want[~nan].view(torch.int16))

@@ -1,4 +1,5 @@
-"""Loop forms: rows, columns, tails, strides, gathers, guards, accumulators, ranges of units; buffers end at guard pages."""
+"""Loop forms: rows, columns, tails, strides, gathers, guards, accumulators, ranges of units; buffers end
+at guard pages."""
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from dyncomp.codegen.ir import index as ix
 from dyncomp.codegen.ir.nodes import Acc, Accumulate, Builder, Init, Kernel, Loop, Param, Scratch, Store
 
 ISAS = available_isas()
-SIZES = [1, 2, 5, 16, 17, 31, 64, 100, 129, 1000]
+SIZES = [1, 5, 17, 64, 129, 1000]
 
 
 def var(name, extent):
@@ -47,14 +48,18 @@ def test_softmax_rows_with_a_scratch_row(n, isa):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("rows", [1, 3, 40, 700])
+@pytest.mark.parametrize("rows", [1, 40, 700])
 def test_column_sums(n, rows, isa):
     c, cv = var("c", n)
     r, rv = var("r", rows)
     x, y = f32("x"), f32("y", "out")
     total = Acc("total", "sum", "f32")
     b = Builder()
-    body = (Init(total), Loop(r, (Accumulate(total, b.load(x, rv * n + cv)),)), Store(y, cv, b.op("neg", b.result(total))))
+    body = (
+        Init(total),
+        Loop(r, (Accumulate(total, b.load(x, rv * n + cv)),)),
+        Store(y, cv, b.op("neg", b.result(total))),
+    )
     kernel = Kernel((x, y), (), (), (c,), c, None, body)
     data, out = guarded(torch.randn(rows, n)), guarded(torch.zeros(n))
     run(kernel, data, out, isa=isa, cuts=(n // 3,))
@@ -63,7 +68,9 @@ def test_column_sums(n, rows, isa):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("op", ["sum", "prod", "max", "min"])
-@pytest.mark.parametrize("dtype, name", [(torch.float32, "f32"), (torch.float64, "f64"), (torch.int64, "i64"), (torch.int8, "i8")])
+@pytest.mark.parametrize(
+    "dtype, name", [(torch.float32, "f32"), (torch.float64, "f64"), (torch.int64, "i64"), (torch.int8, "i8")]
+)
 def test_reduction_over_two_loops(op, dtype, name, isa):
     i, iv = var("i", 3)
     a, av = var("a", 4)
@@ -77,7 +84,11 @@ def test_reduction_over_two_loops(op, dtype, name, isa):
         Store(y, iv, b.result(acc)),
     )
     kernel = Kernel((x, y), (), (), (i,), r, None, body)
-    data = torch.randn(4, 3, 37).to(dtype) if dtype.is_floating_point else torch.randint(-50, 50, (4, 3, 37)).to(dtype)
+    data = (
+        torch.randn(4, 3, 37).to(dtype)
+        if dtype.is_floating_point
+        else torch.randint(-50, 50, (4, 3, 37)).to(dtype)
+    )
     data, out = guarded(data), guarded(torch.zeros(3, dtype=dtype))
     run(kernel, data, out, isa=isa)
     flat = data.transpose(0, 1).reshape(3, -1)
@@ -94,7 +105,15 @@ def test_extrema_let_nan_win(op, isa):
     x, y = f32("x"), f32("y", "out")
     acc = Acc("acc", op, "f32")
     b = Builder()
-    kernel = Kernel((x, y), (), (), (i,), r, None, (Init(acc), Loop(r, (Accumulate(acc, b.load(x, iv * n + rv)),)), Store(y, iv, b.result(acc))))
+    kernel = Kernel(
+        (x, y),
+        (),
+        (),
+        (i,),
+        r,
+        None,
+        (Init(acc), Loop(r, (Accumulate(acc, b.load(x, iv * n + rv)),)), Store(y, iv, b.result(acc))),
+    )
     data = torch.randn(80, n)
     data[torch.arange(n), torch.arange(n)] = float("nan")
     data[75:78] = -float("inf")
@@ -106,7 +125,16 @@ def test_extrema_let_nan_win(op, isa):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("dtype, name", [(torch.float32, "f32"), (torch.float64, "f64"), (torch.int32, "i32"), (torch.uint8, "u8"), (torch.bool, "bool")])
+@pytest.mark.parametrize(
+    "dtype, name",
+    [
+        (torch.float32, "f32"),
+        (torch.float64, "f64"),
+        (torch.int32, "i32"),
+        (torch.uint8, "u8"),
+        (torch.bool, "bool"),
+    ],
+)
 @pytest.mark.parametrize("op", ["argmax", "argmin"])
 @pytest.mark.parametrize("columns", [False, True])
 def test_arg_extrema_take_the_first_and_nan(op, dtype, name, columns, isa):
@@ -139,7 +167,9 @@ def test_arg_extrema_take_the_first_and_nan(op, dtype, name, columns, isa):
     want = getattr(torch, op)(numbers, 0 if columns else 1)
     assert torch.equal(where, want)
     picked = numbers.T if columns else numbers
-    torch.testing.assert_close(value, picked[torch.arange(rows), want].to(dtype), rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(
+        value, picked[torch.arange(rows), want].to(dtype), rtol=0, atol=0, equal_nan=True
+    )
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -152,7 +182,15 @@ def test_any_and_all(op, n, isa):
     acc = Acc("acc", op, "bool")
     b = Builder()
     hit = b.op("gt", b.load(x, iv * n + rv), b.const(0.0, "f32"))
-    kernel = Kernel((x, y), (), (), (i,), r, None, (Init(acc), Loop(r, (Accumulate(acc, hit),)), Store(y, iv, b.result(acc))))
+    kernel = Kernel(
+        (x, y),
+        (),
+        (),
+        (i,),
+        r,
+        None,
+        (Init(acc), Loop(r, (Accumulate(acc, hit),)), Store(y, iv, b.result(acc))),
+    )
     data = torch.full((40, n), -1.0 if op == "any" else 1.0)
     data[torch.arange(30), torch.arange(30) % n] *= -1
     data, out = guarded(data), guarded(torch.zeros(40, dtype=torch.bool))
@@ -169,7 +207,15 @@ def test_strided_loads_and_stores_stay_inside(n, step, isa):
     x, y = f32("x"), f32("y", "out")
     b = Builder()
     width = (n - 1) * step + 1
-    kernel = Kernel((x, y), (), (), (i, j), j, None, (Store(y, iv * width + (n - 1 - jv) * step, b.op("neg", b.load(x, iv * width + jv * step))),))
+    kernel = Kernel(
+        (x, y),
+        (),
+        (),
+        (i, j),
+        j,
+        None,
+        (Store(y, iv * width + (n - 1 - jv) * step, b.op("neg", b.load(x, iv * width + jv * step))),),
+    )
     data, out = guarded(torch.randn(3, width)), guarded(torch.zeros(3, width))
     for at_end in (True, False):
         data, out = guarded(data, at_end), guarded(torch.zeros(3, width), at_end)
@@ -203,7 +249,8 @@ def test_gather_with_checked_index(vector, isa):
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("n", [5, 16, 30, 100])
 def test_guarded_loads_and_stores_pad_and_concatenate(n, isa):
-    """cat([pad(x, (3, 2)), y]) along a row, written with guards; the addresses of unused lanes are out of bounds."""
+    """cat([pad(x, (3, 2)), y]) along a row, written with guards; the addresses of unused lanes are out of
+    bounds."""
     width = n + 5
     i, iv = var("i", 4)
     j, jv = var("j", width + n)
@@ -212,7 +259,9 @@ def test_guarded_loads_and_stores_pad_and_concatenate(n, isa):
     at = b.position(jv)
     inside = b.op("and", b.op("ge", at, b.const(3, "i64")), b.op("lt", at, b.const(n + 3, "i64")))
     second = b.op("ge", at, b.const(width, "i64"))
-    value = b.op("where", second, b.load(z, iv * n + jv - width, (), second), b.load(x, iv * n + jv - 3, (), inside))
+    value = b.op(
+        "where", second, b.load(z, iv * n + jv - width, (), second), b.load(x, iv * n + jv - 3, (), inside)
+    )
     skip = b.op("ne", at, b.const(width + 1, "i64"))
     kernel = Kernel((x, z, y), (), (), (i, j), j, None, (Store(y, iv * (width + n) + jv, value, skip),))
     data, other = guarded(torch.randn(4, n)), guarded(torch.randn(4, n))
@@ -233,9 +282,17 @@ def test_half_rows(name, dtype, isa):
     acc = Acc("acc", "sum", "f32")
     b = Builder()
     product = b.op("mul", b.load(x, iv * n + rv), b.load(w, rv))
-    body = (Init(acc), Loop(r, (Accumulate(acc, b.op("mul", product, product)),)), Loop(r, (Store(y, iv * n + rv, b.op("div", product, b.result(acc))),)))
+    body = (
+        Init(acc),
+        Loop(r, (Accumulate(acc, b.op("mul", product, product)),)),
+        Loop(r, (Store(y, iv * n + rv, b.op("div", product, b.result(acc))),)),
+    )
     kernel = Kernel((x, w, y), (), (), (i,), r, None, body)
-    data, weight, out = guarded(torch.randn(9, n).to(dtype)), guarded(torch.randn(n)), guarded(torch.zeros(9, n, dtype=dtype))
+    data, weight, out = (
+        guarded(torch.randn(9, n).to(dtype)),
+        guarded(torch.randn(n)),
+        guarded(torch.zeros(9, n, dtype=dtype)),
+    )
     run(kernel, data, weight, out, isa=isa)
     p = data.float() * weight
     torch.testing.assert_close(out, (p / p.pow(2).sum(1, keepdim=True)).to(dtype), rtol=1e-2, atol=1e-6)
@@ -253,10 +310,17 @@ def test_long_sums_are_as_accurate_as_eager(columns, isa):
     at = rv * width + iv if columns else rv
     kernel = Kernel(
         (x, y), (), (), (i,) if columns else (), i if columns else r, None,
-        (Init(acc), Loop(r, (Accumulate(acc, b.load(x, at)),)), Store(y, iv if columns else 0, b.result(acc))),
+        (Init(acc), Loop(r, (Accumulate(acc, b.load(x, at)),)), Store(y, iv if columns else 0,
+        b.result(acc))),
     )  # fmt: skip
     if not columns:
-        kernel = Kernel(*[getattr(kernel, f) for f in ("params", "scratch", "sizes")], (), r, None, (kernel.body[0], kernel.body[1], Store(y, ix.ZERO, b.result(acc))))
+        kernel = Kernel(
+            *[getattr(kernel, f) for f in ("params", "scratch", "sizes")],
+            (),
+            r,
+            None,
+            (kernel.body[0], kernel.body[1], Store(y, ix.ZERO, b.result(acc))),
+        )
     for data in (torch.rand(n, width), torch.randn(n, width) + 0.1):
         out = torch.zeros(width)
         run(kernel, data, out, isa=isa)
@@ -299,7 +363,15 @@ def test_symbolic_sizes(shape, isa):
     x, y = f32("x"), f32("y", "out")
     acc = Acc("acc", "sum", "f32")
     b = Builder()
-    kernel = Kernel((x, y), (), ("m", "n"), (i,), r, None, (Init(acc), Loop(r, (Accumulate(acc, b.load(x, iv * n + rv)),)), Store(y, iv, b.result(acc))))
+    kernel = Kernel(
+        (x, y),
+        (),
+        ("m", "n"),
+        (i,),
+        r,
+        None,
+        (Init(acc), Loop(r, (Accumulate(acc, b.load(x, iv * n + rv)),)), Store(y, iv, b.result(acc))),
+    )
     data, out = guarded(torch.randn(shape)), guarded(torch.ones(shape[0]))
     run(kernel, data, out, sizes=shape, isa=isa)
     torch.testing.assert_close(out, data.sum(1), rtol=1e-5, atol=1e-5)
@@ -312,7 +384,15 @@ def test_units_may_be_cut_anywhere(cut, isa):
     j, jv = var("j", 37)
     x, w, y = f32("x"), f32("w"), f32("y", "out")
     b = Builder()
-    kernel = Kernel((x, w, y), (), (), (i, j), j, None, (Store(y, iv * 37 + jv, b.op("add", b.load(x, iv * 37 + jv), b.op("exp", b.load(w, iv)))),))
+    kernel = Kernel(
+        (x, w, y),
+        (),
+        (),
+        (i, j),
+        j,
+        None,
+        (Store(y, iv * 37 + jv, b.op("add", b.load(x, iv * 37 + jv), b.op("exp", b.load(w, iv)))),),
+    )
     data, weight, out = guarded(torch.randn(5, 37)), guarded(torch.randn(5)), guarded(torch.zeros(5, 37))
     run(kernel, data, weight, out, isa=isa, cuts=(cut,))
     torch.testing.assert_close(out, data + weight.exp()[:, None])
@@ -325,9 +405,18 @@ def test_indices_with_division_and_remainder(n, isa):
     j, jv = var("j", n * 4)
     x, y, z, p = f32("x"), f32("y", "out"), f32("z", "out"), Param("p", "i64", "out")
     b = Builder()
-    body = (Store(y, jv, b.load(x, jv // 4)), Store(z, jv, b.load(x, jv % n)), Store(p, jv, b.position((jv // 4) * 3 + 1)))
+    body = (
+        Store(y, jv, b.load(x, jv // 4)),
+        Store(z, jv, b.load(x, jv % n)),
+        Store(p, jv, b.position((jv // 4) * 3 + 1)),
+    )
     kernel = Kernel((x, y, z, p), (), (), (j,), j, None, body)
-    data, out, out2, where = guarded(torch.randn(n)), guarded(torch.zeros(4 * n)), guarded(torch.zeros(4 * n)), guarded(torch.zeros(4 * n, dtype=torch.int64))
+    data, out, out2, where = (
+        guarded(torch.randn(n)),
+        guarded(torch.zeros(4 * n)),
+        guarded(torch.zeros(4 * n)),
+        guarded(torch.zeros(4 * n, dtype=torch.int64)),
+    )
     run(kernel, data, out, out2, where, isa=isa)
     assert torch.equal(out, data.repeat_interleave(4)) and torch.equal(out2, data.repeat(4))
     assert torch.equal(where, torch.arange(4 * n) // 4 * 3 + 1)
@@ -335,22 +424,54 @@ def test_indices_with_division_and_remainder(n, isa):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("shape", [(16, 16), (64, 32), (33, 50), (5, 70), (100, 3)])
-@pytest.mark.parametrize("dtype, name", [(torch.float32, "f32"), (torch.bfloat16, "bf16"), (torch.float64, "f64"), (torch.uint8, "u8")])
+@pytest.mark.parametrize(
+    "dtype, name",
+    [(torch.float32, "f32"), (torch.bfloat16, "bf16"), (torch.float64, "f64"), (torch.uint8, "u8")],
+)
 def test_tiles_are_transposed(shape, dtype, name, isa):
     """y = x + z.t() + bias, and the transposed copy of y."""
     rows, n = shape
     t, tv = var("t", rows)
     v, vv = var("v", n)
-    x, z, bias, y, yt = (Param(k, name, "out" if k.startswith("y") else "in") for k in ("x", "z", "bias", "y", "yt"))
+    x, z, bias, y, yt = (
+        Param(k, name, "out" if k.startswith("y") else "in") for k in ("x", "z", "bias", "y", "yt")
+    )
     b = Builder()
     at = tv * n + vv
     value = b.op("add", b.op("add", b.load(x, at), b.load(z, vv * rows + tv)), b.load(bias, vv))
     body = (Loop(t, (Loop(v, (Store(y, at, value), Store(yt, vv * rows + tv, value))),)),)
     kernel = Kernel((x, z, bias, y, yt), (), (), (), v, t, body)
-    data, other, extra = (guarded(torch.randn(s).mul(20).abs().to(dtype)) for s in ((rows, n), (n, rows), (n,)))
+    data, other, extra = (
+        guarded(torch.randn(s).mul(20).abs().to(dtype)) for s in ((rows, n), (n, rows), (n,))
+    )
     out, out_t = guarded(torch.zeros(rows, n).to(dtype)), guarded(torch.zeros(n, rows).to(dtype))
     text = run(kernel, data, other, extra, out, out_t, isa=isa)
     assert "transpose" in text
     wide = torch.float32 if dtype is torch.bfloat16 else dtype
     want = (data.to(wide) + other.t().to(wide) + extra.to(wide)).to(dtype)
     assert torch.equal(out, want) and torch.equal(out_t, want.t())
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("width", [256, 300, 1003])
+@pytest.mark.parametrize("rows", [8, 63, 203])
+def test_wide_column_sums_go_row_by_row(width, rows, isa):
+    """Two sums at once in one loop, with a weight a row."""
+    c, cv = var("c", width)
+    r, rv = var("r", rows)
+    x, w, y, z = f32("x"), f32("w"), f32("y", "out"), f32("z", "out")
+    first, second = Acc("first", "sum", "f32"), Acc("second", "sum", "f32")
+    b = Builder()
+    value = b.load(x, rv * width + cv)
+    sums = (Accumulate(first, value), Accumulate(second, b.op("mul", value, b.load(w, rv))))
+    after = (Store(y, cv, b.op("div", b.result(first), b.const(rows, "f32"))), Store(z, cv, b.result(second)))
+    body = (Loop(c, (Init(first), Init(second), Loop(r, sums), *after)),)
+    kernel = Kernel((x, w, y, z), (), (), (), c, None, body)
+    data, weight = guarded(torch.randn(rows, width)), guarded(torch.randn(rows))
+    out, out2 = guarded(torch.zeros(width)), guarded(torch.zeros(width))
+    text = run(kernel, data, weight, out, out2, isa=isa)
+    assert "two_sum_row" in text
+    torch.testing.assert_close(out, data.double().mean(0).float(), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(
+        out2, (data.double() * weight.double()[:, None]).sum(0).float(), rtol=1e-6, atol=3e-6
+    )

@@ -13,29 +13,19 @@ import torch
 
 from dyncomp._frame import _exec
 
-SOURCE = """
-#include <stdint.h>
-typedef void *const *P; typedef const int64_t *S;
-void add_one(P p, S s, int64_t b, int64_t e) { const float *x = p[0]; float *y = p[1]; for (; b < e; b++) y[b] = x[b] + 1; }
-void add_strided(P p, S s, int64_t b, int64_t e) { const float *x = p[0]; float *y = p[1]; for (; b < e; b++) y[b] = x[b * s[0]] + 1; }
-void line(P p, S s, int64_t b, int64_t e) { int64_t *y = p[0]; for (; b < e; b++) y[b] = s[0] * b + s[1]; }
-void chunk(P p, S s, int64_t b, int64_t e) { int64_t *y = p[0]; for (int64_t i = b; i < e; i++) y[i] = b * 1000000 + e; }
-void raise_flag(P p, S s, int64_t b, int64_t e) { const int64_t *x = p[0]; for (; b < e; b++) if (x[b] >= s[0]) *(int64_t *)p[1] = 1; }
-void fill_bytes(P p, S s, int64_t b, int64_t e) { unsigned char *y = p[0]; for (; b < e; b++) y[b] = (unsigned char)s[0]; }
-"""
-NAMES = ("add_one", "add_strided", "line", "chunk", "raise_flag", "fill_bytes")
-ADD_ONE, ADD_STRIDED, LINE, CHUNK, RAISE_FLAG, FILL_BYTES = range(len(NAMES))
+SOURCE = pathlib.Path(__file__).with_name("exec_kernels.c")
+NAMES = ("add_one", "add_strided", "line", "chunk", "raise_flag", "fill_bytes", "wait_for")
+ADD_ONE, ADD_STRIDED, LINE, CHUNK, RAISE_FLAG, FILL_BYTES, WAIT_FOR = range(len(NAMES))
 Slot = _exec.Slot
 F32 = torch.float32
 
 
 def compile_kernels(folder: pathlib.Path) -> pathlib.Path:
-    """Builds SOURCE into a shared object in this folder."""
+    """Builds exec_kernels.c into a shared object in this folder."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     assert compiler is not None, "the tests need a C compiler"
-    source, library = folder / "kernels.c", folder / "kernels.so"
-    source.write_text(SOURCE)
-    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", library, source], check=True)
+    library = folder / "kernels.so"
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", library, SOURCE], check=True)
     return library
 
 
@@ -50,15 +40,23 @@ def plan(inputs: int, code: list[Any], outputs: list[Any], **more: Any) -> Any:
     """A plan over the kernels above; the number of slots is 16."""
     library = kernels()
     rows = [(library.address(name), name) for name in NAMES]
-    return _exec.Plan(inputs=inputs, slots=16, code=code, outputs=outputs, kernels=rows, libraries=[library], **more)
+    return _exec.Plan(
+        inputs=inputs, slots=16, code=code, outputs=outputs, kernels=rows, libraries=[library], **more
+    )
 
 
-def op_plan(inputs: int, name: str, args: Any, kwargs: Any = (), outs: Any = (15,), outputs: Any = None) -> Any:
+def op_plan(
+    inputs: int, name: str, args: Any, kwargs: Any = (), outs: Any = (15,), outputs: Any = None
+) -> Any:
     """A plan of one operator: `aten::add.Tensor`."""
     base, _, overload = name.partition(".")
     code = [("op", 0, args, kwargs, outs)]
     return _exec.Plan(
-        inputs=inputs, slots=16, ops=[(base, overload)], code=code, outputs=outputs or [("slot", 15)],
+        inputs=inputs,
+        slots=16,
+        ops=[(base, overload)],
+        code=code,
+        outputs=outputs or [("slot", 15)],
         single=outputs is None,
     )
 

@@ -10,8 +10,15 @@ from exec_support import plan
 from hypothesis import given
 from hypothesis import strategies as st
 
-OPERATIONS = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,
-              "min": min, "max": max}
+OPERATIONS = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "min": min,
+    "max": max,
+}
 INT64 = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(-20, 20)
 

@@ -78,7 +78,11 @@ def test_empty_tensors_are_not_touched():
 
 
 def test_sizes_of_the_call():
-    code = [("size", 0, 0, 0), ("alloc", 1, F32, (("s", 0),), (1,), "cpu"), ("kernel", ADD_ONE, ("s", 0), 64, [0, 1], [])]
+    code = [
+        ("size", 0, 0, 0),
+        ("alloc", 1, F32, (("s", 0),), (1,), "cpu"),
+        ("kernel", ADD_ONE, ("s", 0), 64, [0, 1], []),
+    ]
     p = plan(1, code, [("slot", 1)], single=True)
     for n in (0, 1, 5, 1000):
         x = torch.randn(n)

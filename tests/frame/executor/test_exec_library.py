@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import struct
 
 import pytest
 import torch
@@ -26,8 +27,15 @@ def test_a_plan_keeps_its_kernels_loaded(built):
     assert library.path == str(built) and str(built) in repr(library)
     with pytest.raises(KeyError, match="no symbol 'nothing'"):
         library.address("nothing")
-    p = _exec.Plan(inputs=1, slots=2, code=[alloc(1, 3), ("kernel", 0, 3, 8, [0, 1], [])], outputs=[("slot", 1)], single=True,
-                   kernels=[(library.address("add_one"), "add_one")], libraries=[library])
+    p = _exec.Plan(
+        inputs=1,
+        slots=2,
+        code=[alloc(1, 3), ("kernel", 0, 3, 8, [0, 1], [])],
+        outputs=[("slot", 1)],
+        single=True,
+        kernels=[(library.address("add_one"), "add_one")],
+        libraries=[library],
+    )
     del library
     gc.collect()
     assert loaded(built) and torch.equal(p(torch.ones(3)), torch.full((3,), 2.0))
@@ -51,10 +59,8 @@ def test_a_truncated_file_is_an_error_not_a_crash(built, tmp_path, size):
 
 
 def _end_of_segments(path) -> int:
-    import struct
-
     data = path.read_bytes()
-    start, = struct.unpack_from("<Q", data, 32)
+    (start,) = struct.unpack_from("<Q", data, 32)
     size, count = struct.unpack_from("<HH", data, 54)
     ends = []
     for i in range(count):

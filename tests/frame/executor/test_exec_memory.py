@@ -10,16 +10,34 @@ from exec_support import ADD_ONE, F32, FILL_BYTES, RAISE_FLAG, Slot, alloc, cont
 
 from dyncomp._frame import _exec
 
-DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int8, torch.int16, torch.int32, torch.int64,
-          torch.uint8, torch.bool, torch.complex64]
+DTYPES = [
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
+]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("sizes", [(), (0,), (3,), (2, 3), (0, 5), (4, 1, 3)])
 def test_alloc_gives_an_ordinary_tensor(dtype, sizes):
-    y = plan(0, [("alloc", 1, dtype, sizes, contiguous(*sizes), torch.device("cpu"))], [("slot", 1)], single=True)()
+    y = plan(
+        0, [("alloc", 1, dtype, sizes, contiguous(*sizes), torch.device("cpu"))], [("slot", 1)], single=True
+    )()
     reference = torch.empty(sizes, dtype=dtype)
-    assert (y.dtype, y.shape, y.stride(), y.device) == (dtype, reference.shape, reference.stride(), reference.device)
+    assert (y.dtype, y.shape, y.stride(), y.device) == (
+        dtype,
+        reference.shape,
+        reference.stride(),
+        reference.device,
+    )
     assert y.untyped_storage().nbytes() == reference.untyped_storage().nbytes()
     assert y.is_contiguous() and not y.requires_grad and y._version == 0 and not y.is_inference()
     assert y.data_ptr() % 64 == 0
@@ -50,7 +68,12 @@ def test_alloc_on_another_device():
 
 
 def test_inference_mode_decides_what_outputs_are():
-    code = [("scratch", 3, F32, (4,), (1,), 0), alloc(1, 4), ("op", 0, (Slot(1),), (), (2,)), ("op", 0, (Slot(3),), (), (4,))]
+    code = [
+        ("scratch", 3, F32, (4,), (1,), 0),
+        alloc(1, 4),
+        ("op", 0, (Slot(1),), (), (2,)),
+        ("op", 0, (Slot(3),), (), (4,)),
+    ]
     p = plan(0, code, [("slot", 1), ("slot", 2)], ops=[("aten::sin", "")], arena=64)
     for _ in range(2):
         assert not any(y.is_inference() for y in p())
@@ -59,10 +82,17 @@ def test_inference_mode_decides_what_outputs_are():
 
 
 def test_scratch_is_memory_of_the_call():
-    code = [("scratch", 1, F32, (4,), (1,), 0), ("scratch", 2, F32, (4,), (1,), 64),
-            ("kernel", ADD_ONE, 4, 8, [0, 1], []), ("kernel", ADD_ONE, 4, 8, [1, 2], []), ("free", 1),
-            ("scratch", 1, F32, (2, 2), (2, 1), 0), ("kernel", ADD_ONE, 4, 8, [2, 1], []),
-            alloc(3, 2, 2), ("kernel", ADD_ONE, 4, 8, [1, 3], [])]
+    code = [
+        ("scratch", 1, F32, (4,), (1,), 0),
+        ("scratch", 2, F32, (4,), (1,), 64),
+        ("kernel", ADD_ONE, 4, 8, [0, 1], []),
+        ("kernel", ADD_ONE, 4, 8, [1, 2], []),
+        ("free", 1),
+        ("scratch", 1, F32, (2, 2), (2, 1), 0),
+        ("kernel", ADD_ONE, 4, 8, [2, 1], []),
+        alloc(3, 2, 2),
+        ("kernel", ADD_ONE, 4, 8, [1, 3], []),
+    ]
     p = plan(1, code, [("slot", 3)], single=True, arena=128)
     x = torch.randn(4)
     for _ in range(3):
@@ -71,7 +101,11 @@ def test_scratch_is_memory_of_the_call():
 
 def test_scratch_must_stay_inside():
     scratch = ("scratch", 1, F32, (4,), (1,), 0)
-    for code in ([scratch], [scratch, ("view", 2, 1, (2,), (1,), 0)], [scratch, ("view", 3, 1, (4,), (1,), 0), ("view_rel", 2, 3, (2,), (1,), 0)]):
+    for code in (
+        [scratch],
+        [scratch, ("view", 2, 1, (2,), (1,), 0)],
+        [scratch, ("view", 3, 1, (4,), (1,), 0), ("view_rel", 2, 3, (2,), (1,), 0)],
+    ):
         with pytest.raises(ValueError, match="must not be an output"):
             plan(0, code, [("slot", code[-1][1])], arena=64)
     with pytest.raises(ValueError, match="beyond the arena of 64 bytes"):
@@ -90,7 +124,11 @@ def test_an_arena_that_an_operator_keeps_is_left_to_it(how):
         kept.append(how(x))
         return x.clone()
 
-    code = [("scratch", 1, F32, (4,), (1,), 0), ("kernel", ADD_ONE, 4, 8, [0, 1], []), ("op", 0, (Slot(1),), (), (2,))]
+    code = [
+        ("scratch", 1, F32, (4,), (1,), 0),
+        ("kernel", ADD_ONE, 4, 8, [0, 1], []),
+        ("op", 0, (Slot(1),), (), (2,)),
+    ]
     p = plan(1, code, [("slot", 2)], single=True, ops=[(name, "")], arena=64)
     inputs = [torch.full((4,), float(i)) for i in range(4)]
     for x in inputs:
@@ -112,7 +150,12 @@ def test_free_drops_the_tensor_during_the_call():
         return x.clone()
 
     def live(code):
-        plan(1, [alloc(1, 1 << 20), *code, ("op", 0, (Slot(0),), (), (2,))], [("slot", 2)], ops=[("dyncomp_test::look", "")])(torch.ones(1))
+        plan(
+            1,
+            [alloc(1, 1 << 20), *code, ("op", 0, (Slot(0),), (), (2,))],
+            [("slot", 2)],
+            ops=[("dyncomp_test::look", "")],
+        )(torch.ones(1))
         return seen.pop()
 
     assert live([]) - live([("free", 1)]) == 4 << 20
@@ -125,7 +168,12 @@ def test_copy_converts_and_broadcasts():
     same_error(lambda: p(torch.ones(4)), lambda: torch.empty(2, 3, dtype=torch.float64).copy_(torch.ones(4)))
 
 
-WRITE = plan(2, [("op", 0, (Slot(1), 1), (), (2,)), ("write_back", 0, 2)], [("input", 0)], ops=[("aten::add", "Scalar")])
+WRITE = plan(
+    2,
+    [("op", 0, (Slot(1), 1), (), (2,)), ("write_back", 0, 2)],
+    [("input", 0)],
+    ops=[("aten::add", "Scalar")],
+)
 
 
 def test_write_back_changes_the_input_and_bumps_its_version_once():
@@ -154,7 +202,11 @@ def test_write_back_fails_as_eager_does():
 
 
 def test_a_flag_raised_by_a_kernel_is_an_index_error():
-    code = [("flag", 1), ("kernel", RAISE_FLAG, 4, 1, [0, 1], [10]), ("check", 1, "index out of range in self")]
+    code = [
+        ("flag", 1),
+        ("kernel", RAISE_FLAG, 4, 1, [0, 1], [10]),
+        ("check", 1, "index out of range in self"),
+    ]
     p = plan(1, code, [("input", 0)])
     for _ in range(2):
         p(torch.arange(4))
@@ -172,7 +224,12 @@ def test_inputs_may_be_freed_and_still_returned():
 
 def test_pool_reuses_blocks_and_keeps_at_most_its_limit():
     size = 3 << 20
-    p = plan(0, [alloc(1, size, dtype=torch.uint8), ("kernel", FILL_BYTES, size, size, [1], [7])], [("slot", 1)], single=True)
+    p = plan(
+        0,
+        [alloc(1, size, dtype=torch.uint8), ("kernel", FILL_BYTES, size, size, [1], [7])],
+        [("slot", 1)],
+        single=True,
+    )
     limit = _exec.pool_stats()["limit"]
     try:
         _exec.trim()

@@ -25,21 +25,44 @@ S = Slot
         ("aten::mul.Scalar", (S(0), 1.5), {}, lambda: X * 1.5),
         ("aten::pow.Tensor_Scalar", (S(0), True), {}, lambda: X.pow(True)),
         ("aten::sum.dim_IntList", (S(0), [1]), {"keepdim": True}, lambda: X.sum(1, keepdim=True)),
-        ("aten::sum.dim_IntList", (S(0), None), {"dtype": torch.float64}, lambda: X.sum(None, dtype=torch.float64)),
+        (
+            "aten::sum.dim_IntList",
+            (S(0), None),
+            {"dtype": torch.float64},
+            lambda: X.sum(None, dtype=torch.float64),
+        ),
         ("aten::cat", ([S(0), S(0)], 1), {}, lambda: torch.cat([X, X], 1)),
         ("aten::cat", ((S(0), torch.ones(1, 6)),), {}, lambda: torch.cat([X, torch.ones(1, 6)])),
         ("aten::index.Tensor", (S(0), [None, torch.tensor([2, 0])]), {}, lambda: X[:, [2, 0]]),
-        ("aten::gelu", (S(0),), {"approximate": "tanh"}, lambda: torch.nn.functional.gelu(X, approximate="tanh")),
+        (
+            "aten::gelu",
+            (S(0),),
+            {"approximate": "tanh"},
+            lambda: torch.nn.functional.gelu(X, approximate="tanh"),
+        ),
         ("aten::clamp", (S(0),), {"max": 0.5}, lambda: X.clamp(max=0.5)),
-        ("aten::zeros", ([2, 3],), dict(dtype=torch.bfloat16, device=torch.device("cpu"), layout=torch.strided),
-         lambda: torch.zeros(2, 3, dtype=torch.bfloat16)),
+        (
+            "aten::zeros",
+            ([2, 3],),
+            dict(dtype=torch.bfloat16, device=torch.device("cpu"), layout=torch.strided),
+            lambda: torch.zeros(2, 3, dtype=torch.bfloat16),
+        ),
         ("aten::clone", (S(0),), {"memory_format": torch.contiguous_format}, lambda: X.clone()),
-        ("aten::native_layer_norm", (S(0), [6], None, None, 1e-5), {}, lambda: torch.native_layer_norm(X, [6], None, None, 1e-5)[0]),
+        (
+            "aten::native_layer_norm",
+            (S(0), [6], None, None, 1e-5),
+            {},
+            lambda: torch.native_layer_norm(X, [6], None, None, 1e-5)[0],
+        ),
         ("aten::constant_pad_nd", (S(0), [1, 1]), {}, lambda: torch.constant_pad_nd(X, [1, 1])),
         ("aten::_to_copy", (S(0),), {"dtype": torch.int32}, lambda: X.int()),
         ("aten::slice.Tensor", (S(0), 1, 2, None), {}, lambda: X[:, 2:]),
-        ("aten::scaled_dot_product_attention", (S(0), S(0), S(0)), {"is_causal": True},
-         lambda: torch.nn.functional.scaled_dot_product_attention(X, X, X, is_causal=True)),
+        (
+            "aten::scaled_dot_product_attention",
+            (S(0), S(0), S(0)),
+            {"is_causal": True},
+            lambda: torch.nn.functional.scaled_dot_product_attention(X, X, X, is_causal=True),
+        ),
     ],
 )
 def test_arguments_are_placed_by_the_schema(name, args, kwargs, reference):
@@ -54,8 +77,13 @@ def test_a_tensor_of_the_call_beside_constants_in_an_index():
 
 
 def test_registers_among_the_arguments():
-    code = [("size", 0, 0, 0), ("size", 1, 0, 1), ("int", 2, "mul", ("s", 0), ("s", 1)),
-            ("op", 0, (S(0), [("s", 2), 1]), {}, (1,)), ("op", 1, (S(1), 0, 0, ("s", 0)), {}, (2,))]
+    code = [
+        ("size", 0, 0, 0),
+        ("size", 1, 0, 1),
+        ("int", 2, "mul", ("s", 0), ("s", 1)),
+        ("op", 0, (S(0), [("s", 2), 1]), {}, (1,)),
+        ("op", 1, (S(1), 0, 0, ("s", 0)), {}, (2,)),
+    ]
     p = plan(1, code, [("slot", 2)], single=True, ops=[("aten::reshape", ""), ("aten::slice", "Tensor")])
     for sizes in [(2, 3), (5, 4), (1, 1)]:
         x = torch.randn(sizes)
@@ -63,11 +91,45 @@ def test_registers_among_the_arguments():
 
 
 def test_several_results_and_dropped_ones():
-    code = [("op", 0, (S(0), [6], None, None, 1e-5), {}, (1, None, 2)), ("op", 1, (S(0), 2, 1), {}, ((3, None, 4),))]
-    p = plan(1, code, [("slot", i) for i in (1, 2, 3, 4)], ops=[("aten::native_layer_norm", ""), ("aten::split", "Tensor")])
+    code = [
+        ("op", 0, (S(0), [6], None, None, 1e-5), {}, (1, None, 2)),
+        ("op", 1, (S(0), 2, 1), {}, ((3, None, 4),)),
+    ]
+    p = plan(
+        1,
+        code,
+        [("slot", i) for i in (1, 2, 3, 4)],
+        ops=[("aten::native_layer_norm", ""), ("aten::split", "Tensor")],
+    )
     norm, _, rstd = torch.native_layer_norm(X, [6], None, None, 1e-5)
     for got, want in zip(p(X), [norm, rstd, X[:, :2], X[:, 4:]], strict=True):
         assert torch.equal(got, want)
+
+
+def test_a_sole_list_may_name_its_slots_directly():
+    for outs in [(3, None, 4), ((3, None, 4),)]:
+        code = [("op", 0, (S(0), 2, 1), {}, outs)]
+        first, last = plan(1, code, [("slot", 3), ("slot", 4)], ops=[("aten::split", "Tensor")])(X)
+        assert torch.equal(first, X[:, :2]) and torch.equal(last, X[:, 4:])
+    for outs in [(), (None,)]:
+        assert plan(1, [("op", 0, (S(0), 2, 1), {}, outs)], [], ops=[("aten::split", "Tensor")])(X) == ()
+
+
+def test_expected_layouts_are_checked_and_restored():
+    def transposed(sizes, strides):
+        code = [("op", 0, (S(0), 0, 1), {}, (1,)), ("expect", 1, sizes, strides)]
+        return plan(1, code, [("slot", 1)], single=True, ops=[("aten::transpose", "int")])
+
+    assert transposed((6, 4), (1, 6))(X).data_ptr() == X.data_ptr()
+    y = transposed((6, 4), (4, 1))(X)
+    assert torch.equal(y, X.t()) and y.stride() == (4, 1)
+    one = torch.randn(1, 3)
+    assert transposed((3, 1), (1, 7))(one).data_ptr() == one.data_ptr()
+    assert transposed((3, 0), (5, 5))(torch.empty(0, 3)).shape == (3, 0)
+    with pytest.raises(RuntimeError, match=r"returned sizes \[6, 4\] where the trace saw sizes \[6, 5\]"):
+        transposed((6, 5), (5, 1))(X)
+    with pytest.raises(ValueError, match="is an input or a constant, no result"):
+        plan(1, [("expect", 0, (6, 4), (1, 6))], [])
 
 
 def test_an_int_result_fills_a_register():
@@ -121,8 +183,13 @@ def test_errors_are_eagers():
     y, index = torch.randn(5, 5), torch.tensor([9])
     same_error(lambda: op_plan(2, "aten::add.Tensor", (S(0), S(1)))(X, y), lambda: X + y)
     same_error(lambda: op_plan(2, "aten::index.Tensor", (S(0), [S(1)]))(X, index), lambda: X[index])
-    same_error(lambda: op_plan(1, "aten::linalg_inv_ex", (S(0),), outs=(15, None))(X), lambda: torch.linalg.inv_ex(X))
-    same_error(lambda: op_plan(1, "aten::linalg_inv", (S(0),))(torch.zeros(3, 3)), lambda: torch.linalg.inv(torch.zeros(3, 3)))
+    same_error(
+        lambda: op_plan(1, "aten::linalg_inv_ex", (S(0),), outs=(15, None))(X), lambda: torch.linalg.inv_ex(X)
+    )
+    same_error(
+        lambda: op_plan(1, "aten::linalg_inv", (S(0),))(torch.zeros(3, 3)),
+        lambda: torch.linalg.inv(torch.zeros(3, 3)),
+    )
     same_error(lambda: op_plan(1, "aten::sum.dim_IntList", (S(0), [7]))(X), lambda: X.sum(7))
 
 
@@ -177,6 +244,12 @@ def test_random_numbers_follow_the_generator():
 
 
 def test_slots_compare_and_show():
-    assert S(3) == S(3) and S(3) != S(4) and len({S(3), S(3)}) == 1 and repr(S(3)) == "Slot(3)" and S(3).index == 3
+    assert (
+        S(3) == S(3)
+        and S(3) != S(4)
+        and len({S(3), S(3)}) == 1
+        and repr(S(3)) == "Slot(3)"
+        and S(3).index == 3
+    )
     with pytest.raises(ValueError, match="negative slot"):
         _exec.Slot(-1)

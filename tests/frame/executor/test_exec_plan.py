@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import threading
 import weakref
 
 import pytest
 import torch
-from exec_support import ADD_ONE, F32, Slot, alloc, kernels, op_plan, plan
+from exec_support import ADD_ONE, F32, WAIT_FOR, Slot, alloc, kernels, op_plan, plan
 
 from dyncomp._frame import _exec
 
@@ -35,7 +36,12 @@ def test_every_kind_of_output():
 
 def test_constants_are_the_tensors_given():
     c = torch.randn(4)
-    p = plan(0, [alloc(1, 4), ("kernel", ADD_ONE, 4, 64, [2, 1], [])], [("slot", 1), ("slot", 2)], constants=[(2, c)])
+    p = plan(
+        0,
+        [alloc(1, 4), ("kernel", ADD_ONE, 4, 64, [2, 1], [])],
+        [("slot", 1), ("slot", 2)],
+        constants=[(2, c)],
+    )
     for _ in range(2):
         y, same = p()
         assert torch.equal(y, c + 1) and same is c
@@ -50,6 +56,22 @@ def test_data_makes_the_same_plan_and_is_frozen():
     x = torch.randn(4)
     again = _exec.Plan(**data, libraries=[kernels()])
     assert torch.equal(again(x), x + 1) and again.data() == data
+
+
+def test_constant_outputs_stay_what_they_are():
+    value = [1, {"a": [2]}]
+    p = plan(0, [], [("const", value)], single=True)
+    assert p() is value and p.data()["outputs"][0][1] is value
+
+
+def test_data_may_come_in_subclasses_of_list_tuple_and_dict():
+    immutable = torch.fx.immutable_collections
+    args, kwargs = immutable.immutable_list([Slot(0), torch.Size([4, 1])]), immutable.immutable_dict({})
+    p = op_plan(1, "aten::reshape", args, kwargs)
+    assert p(torch.ones(4)).shape == (4, 1)
+    code = p.data()["code"]
+    assert code == (("op", 0, (Slot(0), (4, 1)), (), (15,)),) and type(code[0][2][1]) is tuple
+    assert repr(p) == "<Plan: 1 inputs, 1 instructions, 1 outputs>"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +162,9 @@ def test_nothing_is_kept_after_a_call_or_an_error():
 
 def test_memory_returns_to_the_pool():
     before = _exec.pool_stats()["live_bytes"]
-    p = plan(1, [alloc(2, 1000), alloc(1, 4), ("kernel", ADD_ONE, 4, 64, [0, 1], [])], [("slot", 1)], arena=4096)
+    p = plan(
+        1, [alloc(2, 1000), alloc(1, 4), ("kernel", ADD_ONE, 4, 64, [0, 1], [])], [("slot", 1)], arena=4096
+    )
     y = p(torch.zeros(4))
     assert _exec.pool_stats()["live_bytes"] == before + 64
     del y
@@ -176,8 +200,12 @@ def test_a_plan_may_run_inside_itself():
         depth += 1
         return outer(x - 1) if depth < 5 else x.clone()
 
-    code = [("scratch", 1, F32, (4,), (1,), 0), ("kernel", ADD_ONE, 4, 64, [0, 1], []),
-            ("op", 0, (Slot(1),), (), (2,)), ("op", 1, (Slot(1), Slot(2)), (), (3,))]
+    code = [
+        ("scratch", 1, F32, (4,), (1,), 0),
+        ("kernel", ADD_ONE, 4, 64, [0, 1], []),
+        ("op", 0, (Slot(1),), (), (2,)),
+        ("op", 1, (Slot(1), Slot(2)), (), (3,)),
+    ]
     ops = [("dyncomp_test::nested", ""), ("aten::add", "Tensor")]
     outer = plan(1, code, [("slot", 3)], single=True, ops=ops, arena=64)
 
@@ -189,8 +217,13 @@ def test_a_plan_may_run_inside_itself():
 
 
 def test_threads_share_a_plan():
-    code = [("scratch", 1, F32, (4096,), (1,), 0), ("kernel", ADD_ONE, 4096, 512, [0, 1], []),
-            alloc(2, 4096), ("kernel", ADD_ONE, 4096, 512, [1, 2], []), ("op", 0, (Slot(2),), (), (3,))]
+    code = [
+        ("scratch", 1, F32, (4096,), (1,), 0),
+        ("kernel", ADD_ONE, 4096, 512, [0, 1], []),
+        alloc(2, 4096),
+        ("kernel", ADD_ONE, 4096, 512, [1, 2], []),
+        ("op", 0, (Slot(2),), (), (3,)),
+    ]
     p = plan(1, code, [("slot", 3), ("slot", 2)], ops=[("aten::sin", "")], arena=4096 * 4)
     wrong: list[int] = []
 
@@ -207,6 +240,48 @@ def test_threads_share_a_plan():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_other_threads_run_during_long_kernels():
+    code = [alloc(1, 1, dtype=torch.int64), ("kernel", WAIT_FOR, 2, 1, [0, 1], [])]
+    p, x, seen = plan(1, code, [("slot", 1)], single=True), torch.zeros(1, dtype=torch.int64), []
+    thread = threading.Thread(target=lambda: seen.append(p(x).item()))
+    thread.start()
+    x.fill_(5)
+    thread.join()
+    assert seen == [5]
+
+
+def test_a_plan_swapped_away_during_its_call_finishes():
+    holder = {}
+
+    @torch.library.custom_op("dyncomp_test::swap", mutates_args=())
+    def swap(x: torch.Tensor) -> torch.Tensor:
+        holder.clear()
+        gc.collect()
+        return x + 1
+
+    holder["run"] = op_plan(1, "dyncomp_test::swap", (Slot(0),))
+    dead = weakref.ref(holder["run"])
+    y = holder["run"](torch.ones(2))
+    assert y.tolist() == [2, 2] and dead() is None
+
+
+def test_plans_and_their_memory_survive_a_fork():
+    code = [
+        ("scratch", 1, F32, (4,), (1,), 0),
+        ("kernel", ADD_ONE, 4, 8, [0, 1], []),
+        alloc(2, 4),
+        ("kernel", ADD_ONE, 4, 8, [1, 2], []),
+    ]
+    p = plan(1, code, [("slot", 2)], single=True, arena=64)
+    x = torch.ones(4)
+    kept = p(x)
+    child = os.fork()
+    ok = p(x).tolist() == kept.tolist() == [3, 3, 3, 3]
+    if child == 0:
+        os._exit(0 if ok else 1)
+    assert ok and os.waitpid(child, 0)[1] == 0
 
 
 def test_autocast_of_the_caller_is_left_behind():

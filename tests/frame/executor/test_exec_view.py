@@ -21,7 +21,10 @@ def test_offsets_count_from_the_storage_or_from_the_source():
 
 
 @pytest.mark.parametrize("grad", [True, False])
-@pytest.mark.parametrize("make", [lambda: torch.arange(6.0), lambda: torch.arange(6.0).requires_grad_(), lambda: torch.arange(12.0)[6:]])
+@pytest.mark.parametrize(
+    "make",
+    [lambda: torch.arange(6.0), lambda: torch.arange(6.0).requires_grad_(), lambda: torch.arange(12.0)[6:]],
+)
 def test_an_output_view_is_a_view_as_eager_has_it(grad, make):
     x = make()
     with torch.set_grad_enabled(grad and not x.requires_grad):
@@ -35,8 +38,13 @@ def test_an_output_view_is_a_view_as_eager_has_it(grad, make):
 
 
 def test_views_of_views_know_the_first_base():
-    code = [("view_rel", 1, 0, (8,), (1,), 2), ("view_rel", 2, 1, (2, 3), (3, 1), 1), ("free", 1), ("view", 3, 2, (6,), (1,), 4),
-            ("free", 0)]
+    code = [
+        ("view_rel", 1, 0, (8,), (1,), 2),
+        ("view_rel", 2, 1, (2, 3), (3, 1), 1),
+        ("free", 1),
+        ("view", 3, 2, (6,), (1,), 4),
+        ("free", 0),
+    ]
     x = torch.arange(10.0)
     y, z = plan(1, code, [("slot", 2), ("slot", 3)])(x)
     assert torch.equal(y, x[3:9].view(2, 3)) and torch.equal(z, x[4:10]) and y._base is x and z._base is x
@@ -45,8 +53,15 @@ def test_views_of_views_know_the_first_base():
 
 
 def test_a_slot_written_again_is_no_longer_the_base():
-    code = [alloc(1, 6), ("op", 0, (Slot(1), 1.0), {}, (None,)), ("view", 2, 1, (4,), (1,), 0), ("free", 1),
-            alloc(1, 6), ("op", 0, (Slot(1), 2.0), {}, (None,)), ("view", 3, 2, (2,), (1,), 1)]
+    code = [
+        alloc(1, 6),
+        ("op", 0, (Slot(1), 1.0), {}, (None,)),
+        ("view", 2, 1, (4,), (1,), 0),
+        ("free", 1),
+        alloc(1, 6),
+        ("op", 0, (Slot(1), 2.0), {}, (None,)),
+        ("view", 3, 2, (2,), (1,), 1),
+    ]
     y, z = plan(0, code, [("slot", 3), ("slot", 1)], ops=[("aten::fill_", "Scalar")])()
     assert y.tolist() == [1, 1] and z.tolist() == [2] * 6
 
@@ -83,7 +98,9 @@ def test_inference_tensors():
         assert p(z).is_inference() == z.view(3).is_inference()
 
 
-@pytest.mark.parametrize(("sizes", "strides", "offset"), [((7,), (1,), 0), ((2, 2), (5, 1), 0), ((1,), (1,), 6), ((1,), (1,), -1)])
+@pytest.mark.parametrize(
+    ("sizes", "strides", "offset"), [((7,), (1,), 0), ((2, 2), (5, 1), 0), ((1,), (1,), 6), ((1,), (1,), -1)]
+)
 def test_views_cannot_leave_the_storage(sizes, strides, offset):
     inside = [("view", 1, 0, sizes, strides, offset), ("op", 0, (Slot(1),), {}, (2,))]
     for p in (view(sizes, strides, offset), plan(1, inside, [("slot", 2)], ops=[("aten::sin", "")])):
@@ -92,8 +109,13 @@ def test_views_cannot_leave_the_storage(sizes, strides, offset):
 
 
 def test_sizes_of_the_call():
-    code = [("size", 0, 0, 0), ("size", 1, 0, 1), ("stride", 2, 0, 0), ("stride", 3, 0, 1),
-            ("view_rel", 1, 0, (("s", 1), ("s", 0)), (("s", 3), ("s", 2)), 0)]
+    code = [
+        ("size", 0, 0, 0),
+        ("size", 1, 0, 1),
+        ("stride", 2, 0, 0),
+        ("stride", 3, 0, 1),
+        ("view_rel", 1, 0, (("s", 1), ("s", 0)), (("s", 3), ("s", 2)), 0),
+    ]
     p = plan(1, code, [("slot", 1)], single=True)
     for x in (torch.randn(2, 3), torch.randn(5, 4)[1:, ::2], torch.randn(1, 7).t()):
         y = p(x)
@@ -101,7 +123,12 @@ def test_sizes_of_the_call():
 
 
 def test_alloc_of_the_call():
-    code = [("size", 0, 0, 0), ("int", 1, "mul", ("s", 0), 2), ("alloc", 1, F32, (("s", 0), 2), (2, 1), "cpu"),
-            ("view", 2, 1, (("s", 1),), (1,), 0), ("op", 0, (Slot(1), 3), {}, (None,))]
+    code = [
+        ("size", 0, 0, 0),
+        ("int", 1, "mul", ("s", 0), 2),
+        ("alloc", 1, F32, (("s", 0), 2), (2, 1), "cpu"),
+        ("view", 2, 1, (("s", 1),), (1,), 0),
+        ("op", 0, (Slot(1), 3), {}, (None,)),
+    ]
     y, z = plan(1, code, [("slot", 1), ("slot", 2)], ops=[("aten::fill_", "Scalar")])(torch.ones(3))
     assert y.shape == (3, 2) and z.shape == (6,) and z.tolist() == [3] * 6

@@ -1,17 +1,18 @@
 """Functional twins of operations that write their arguments.
 
-    aten.add_.Tensor(x, y)             ->   aten.add.Tensor
-    aten.add.out(x, y, out=z)          ->   aten.add.Tensor
-    aten._foreach_mul_.Scalar(xs, 2)   ->   aten._foreach_mul.Scalar
+aten.add_.Tensor(x, y)             ->   aten.add.Tensor
+aten.add.out(x, y, out=z)          ->   aten.add.Tensor
+aten._foreach_mul_.Scalar(xs, 2)   ->   aten._foreach_mul.Scalar
 """
 
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 
-from dyncomp.aot.errors import Unsupported
+from dyncomp.fake.errors import NoShapeRule
 
 aten = torch.ops.aten
 
@@ -32,7 +33,7 @@ APPENDING: dict[str, str] = {
 
 @functools.cache
 def functional_twin(op: torch._ops.OpOverload) -> torch._ops.OpOverload:
-    """The operation that returns what `op` writes; Unsupported where torch has none."""
+    """The operation that returns what `op` writes; NoShapeRule where torch has none."""
     renamed = _RENAMED.get(op)
     if renamed is not None:
         return renamed
@@ -51,4 +52,14 @@ def functional_twin(op: torch._ops.OpOverload) -> torch._ops.OpOverload:
         arguments = [(a.name, str(a.type)) for a in twin._schema.arguments]
         if arguments == wanted and not twin._schema.is_mutable:
             return twin
-    raise Unsupported(f"{op} has no functional form")
+    raise NoShapeRule(str(op), "it has no functional form")
+
+
+def missing_defaults(op: Any, twin: Any, bound: dict[str, Any]) -> dict[str, Any]:
+    """Defaults of `op` that the call left out and that its twin does not have (`bernoulli_`'s p)."""
+    required = {a.name for a in twin._schema.arguments if not a.has_default_value()}
+    return {
+        a.name: a.default_value
+        for a in op._schema.arguments
+        if a.name in required and a.name not in bound and a.has_default_value()
+    }

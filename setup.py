@@ -55,13 +55,24 @@ class IncrementalBuild(build_ext):
                     return
             compile_one(obj, src, ext, cc_args, extra, pp_opts)
 
-        def compile_all(sources, output_dir=None, macros=None, include_dirs=None, debug=0,
-                        extra_preargs=None, extra_postargs=None, depends=None):
+        def compile_all(
+            sources,
+            output_dir=None,
+            macros=None,
+            include_dirs=None,
+            debug=0,
+            extra_preargs=None,
+            extra_postargs=None,
+            depends=None,
+        ):
             _, objects, extra, pp_opts, build = self.compiler._setup_compile(
-                output_dir, macros, include_dirs, sources, depends, extra_postargs)
+                output_dir, macros, include_dirs, sources, depends, extra_postargs
+            )
             cc_args = self.compiler._get_cc_args(pp_opts, debug, extra_preargs)
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                jobs = [pool.submit(compile_if_stale, o, *build[o], cc_args, extra, pp_opts) for o in objects if o in build]
+                jobs = [
+                    pool.submit(compile_if_stale, o, *build[o], cc_args, extra, pp_opts) for o in objects if o in build
+                ]
                 for job in jobs:
                     job.result()
             return objects
@@ -89,8 +100,9 @@ def extensions():
     common = dict(language="c++", extra_compile_args=flags, include_dirs=["_frame"])
     core_sources = [s for folder in ("hook", "cache", "guards", "dispatch") for s in cpp(folder)]
     if WITHOUT_TORCH:
-        core = Extension("dyncomp._frame._core", ["_frame/core.pyx", *core_sources],
-                         define_macros=[("DYNCOMP_TORCH", "0")], **common)
+        core = Extension(
+            "dyncomp._frame._core", ["_frame/core.pyx", *core_sources], define_macros=[("DYNCOMP_TORCH", "0")], **common
+        )
         exts = [core]
     else:
         where, version = torch_install()
@@ -98,26 +110,44 @@ def extensions():
         cxx["include_dirs"] = ["_frame", str(where / "include"), str(where / "include/torch/csrc/api/include")]
         macros = [("DYNCOMP_TORCH", "1"), ("DYNCOMP_TORCH_VERSION", f'"{version}"')]
         link = dict(library_dirs=[str(where / "lib")], define_macros=macros)
-        exts = [Extension("dyncomp._frame._core", ["_frame/core.pyx", *core_sources],
-                          libraries=["c10", "torch_cpu"], **link, **cxx)]
+        exts = [
+            Extension(
+                "dyncomp._frame._core",
+                ["_frame/core.pyx", *core_sources],
+                libraries=["c10", "torch_cpu"],
+                **link,
+                **cxx,
+            )
+        ]
         exec_sources = [s for folder in ("executor", "device", "blockvm") for s in cpp(folder)]
-        exts.append(Extension("dyncomp._frame._exec", ["_frame/exec.pyx", *exec_sources],
-                              libraries=["c10", "torch_cpu", "torch", "torch_python", "dl"], **link, **cxx))
+        exts.append(
+            Extension(
+                "dyncomp._frame._exec",
+                ["_frame/exec.pyx", *exec_sources],
+                libraries=["c10", "torch_cpu", "torch", "torch_python", "dl"],
+                **link,
+                **cxx,
+            )
+        )
     only = os.environ.get("DYNCOMP_BUILD_ONLY")  # "core" or "exec": while working on one of them
     exts = [e for e in exts if only is None or e.name.endswith(only)]
     return cythonize(exts, language_level=3, compiler_directives={"binding": False}, build_dir=None)
 
 
 PACKAGE_DIR = {"dyncomp": "dyncomp", "dyncomp.codegen": "codegen", "dyncomp._frame": "_frame"}
-PACKAGES = (["dyncomp", "dyncomp.codegen", "dyncomp._frame"]
-            + [f"dyncomp.{p}" for p in find_packages("dyncomp")]
-            + [f"dyncomp.codegen.{p}" for p in find_packages("codegen")])
+PACKAGES = (
+    ["dyncomp", "dyncomp.codegen", "dyncomp._frame"]
+    + [f"dyncomp.{p}" for p in find_packages("dyncomp")]
+    + [f"dyncomp.codegen.{p}" for p in find_packages("codegen")]
+)
 
 setup(
     packages=PACKAGES,
     package_dir=PACKAGE_DIR,
     package_data={"dyncomp": ["py.typed"], "dyncomp.codegen": ["emit/cpp/*.h"]},
-    ext_modules=extensions() if {"build_ext", "bdist_wheel", "build", "install", "develop", "editable_wheel"} & set(sys.argv) else [],
+    ext_modules=extensions()
+    if {"build_ext", "bdist_wheel", "build", "install", "develop", "editable_wheel"} & set(sys.argv)
+    else [],
     cmdclass={"build_ext": IncrementalBuild},
     zip_safe=False,
 )

@@ -57,7 +57,9 @@ def compare(request, benchmark):
 
         benchmark.group = case
         benchmark.pedantic(ours, setup=others, rounds=rounds)
-        return record(request.module.__name__, case, {n: statistics.median(t) / inner for n, t in times.items()}, **facts)
+        return record(
+            request.module.__name__, case, {n: statistics.median(t) / inner for n, t in times.items()}, **facts
+        )
 
     return run
 
@@ -78,5 +80,14 @@ def record(suite, case, seconds, **facts):
     RESULTS.mkdir(exist_ok=True)
     with open(RESULTS / f"{line['suite']}.jsonl", "a", encoding="utf-8") as f:
         f.write(json.dumps(line) + "\n")
-    print("\n" + json.dumps({"case": case, "seconds": {k: round(v, 9) for k, v in seconds.items()}, "ratio": {k: round(v, 4) for k, v in line["ratio"].items()}}))
+    print(
+        "\n"
+        + json.dumps(
+            {
+                "case": case,
+                "seconds": {k: round(v, 9) for k, v in seconds.items()},
+                "ratio": {k: round(v, 4) for k, v in line["ratio"].items()},
+            }
+        )
+    )
     return line

@@ -27,13 +27,9 @@ ANY_ARGUMENTS = "".format  # a C function that takes any arguments and ignores t
 
 def nanoseconds(function: Callable[..., Any], *args: Any) -> float:
     """Best time of one call; the loop's own cost is in it."""
-    calls = "; ".join(
-        ["f(*a)" if len(args) > 10 else f"f({', '.join(f'a{i}' for i in range(len(args)))})"] * 10
-    )
+    calls = "; ".join(["f(*a)" if len(args) > 10 else f"f({', '.join(f'a{i}' for i in range(len(args)))})"] * 10)
     scope = {"f": function, "a": args, **{f"a{i}": arg for i, arg in enumerate(args)}}
-    timer = timeit.Timer(
-        calls, timer=time.process_time, globals=scope
-    )  # this process alone, on a shared machine
+    timer = timeit.Timer(calls, timer=time.process_time, globals=scope)  # this process alone, on a shared machine
     return min(timer.repeat(7, 20_000)) / 20_000 / 10 * 1e9
 
 

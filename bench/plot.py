@@ -29,7 +29,12 @@ def main():
     height = 0.8 / len(names)
     for i, name in enumerate(names):
         where = [row + i * height for row, line in enumerate(lines) if name in line["ratio"]]
-        axes.barh(where, [1 / line["ratio"][name] for line in lines if name in line["ratio"]], height, label=f"speed-up over {name}")
+        axes.barh(
+            where,
+            [1 / line["ratio"][name] for line in lines if name in line["ratio"]],
+            height,
+            label=f"speed-up over {name}",
+        )
     axes.set_yticks(range(len(lines)), [f"{line['suite']}: {line['case']}" for line in lines], fontsize=7)
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xscale("log")

@@ -14,7 +14,9 @@ SCRIPT = pathlib.Path(__file__).with_name("first_call.py")
 
 def first_call(side, case, folder):
     env = dict(os.environ, DYNCOMP_CACHE_DIR=str(folder / "ours"), TORCHINDUCTOR_CACHE_DIR=str(folder / "theirs"))
-    out = subprocess.run([sys.executable, str(SCRIPT), side, case], env=env, capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, str(SCRIPT), side, case], env=env, capture_output=True, text=True, check=True
+    ).stdout
     return float(re.search(r"SECONDS (\S+)", out).group(1)), out
 
 

@@ -13,7 +13,10 @@ def _rand(*shape, dtype=torch.float32):
 
 KERNELS = {
     "sin(cos(x)), 2^24": (lambda x: torch.sin(torch.cos(x)), lambda: (_rand(2**24),)),
-    "gelu chain, 2^22": (lambda x: F.gelu(torch.sigmoid(x) * torch.tanh(x) + torch.exp(-x * x)), lambda: (_rand(2**22),)),
+    "gelu chain, 2^22": (
+        lambda x: F.gelu(torch.sigmoid(x) * torch.tanh(x) + torch.exp(-x * x)),
+        lambda: (_rand(2**22),),
+    ),
     "softmax, 4096x1024": (lambda x: torch.softmax(x, -1), lambda: (_rand(4096, 1024),)),
     "layer_norm+gelu, 4096x768": (
         lambda x, w, b: F.gelu(F.layer_norm(x, (768,), w, b)),
@@ -25,7 +28,10 @@ KERNELS = {
         lambda x, w: (x.float() * w).pow(2).sum(-1),
         lambda: (_rand(4096, 2048, dtype=torch.bfloat16), _rand(2048)),
     ),
-    "strided+broadcast relu, 4096x2048": (lambda x, w: torch.relu(x[:, ::2] * w + 1), lambda: (_rand(4096, 2048), _rand(1024))),
+    "strided+broadcast relu, 4096x2048": (
+        lambda x, w: torch.relu(x[:, ::2] * w + 1),
+        lambda: (_rand(4096, 2048), _rand(1024)),
+    ),
 }
 
 

@@ -18,7 +18,12 @@ def gpt2():
 
 def llama():
     config = T.LlamaConfig(
-        hidden_size=512, intermediate_size=1376, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=8, vocab_size=32000
+        hidden_size=512,
+        intermediate_size=1376,
+        num_hidden_layers=8,
+        num_attention_heads=8,
+        num_key_value_heads=8,
+        vocab_size=32000,
     )
     return T.LlamaForCausalLM(config), {"input_ids": torch.randint(0, 32000, (1, 64)), "use_cache": False}
 
@@ -31,7 +36,11 @@ MODELS = {"BERT-base": bert, "GPT-2": gpt2, "Llama-8": llama, "ResNet-50": resne
 
 
 def largest_difference(a, b):
-    return max((x - y).abs().max().item() for x, y in zip(a.to_tuple(), b.to_tuple(), strict=True) if isinstance(x, torch.Tensor))
+    return max(
+        (x - y).abs().max().item()
+        for x, y in zip(a.to_tuple(), b.to_tuple(), strict=True)
+        if isinstance(x, torch.Tensor)
+    )
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -48,4 +57,10 @@ def test_model(compare, peer, name):
         stats = dyncomp.stats()
         assert difference <= 1e-4, difference
         assert (stats.graphs, stats.graph_breaks) == (1, 0), stats
-        compare(name, {n: lambda f=f: f(**inputs) for n, f in sides.items()}, rounds=15, difference=difference, kernels=stats.kernels)
+        compare(
+            name,
+            {n: lambda f=f: f(**inputs) for n, f in sides.items()},
+            rounds=15,
+            difference=difference,
+            kernels=stats.kernels,
+        )

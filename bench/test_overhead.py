@@ -37,7 +37,9 @@ class Hundred(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.weights = torch.nn.ParameterList([torch.nn.Parameter(torch.ones(4), requires_grad=False) for _ in range(100)])
+        self.weights = torch.nn.ParameterList(
+            [torch.nn.Parameter(torch.ones(4), requires_grad=False) for _ in range(100)]
+        )
 
     def forward(self, x):
         for weight in self.weights:
@@ -56,4 +58,6 @@ def test_tiny_graph(compare, peer):
         return torch.sin(torch.cos(x))
 
     x = torch.ones(4)
-    compare("sin(cos(x)) on 4 elements", {n: lambda f=f: f(x) for n, f in sides_of(sin_cos, peer, None).items()}, inner=2000)
+    compare(
+        "sin(cos(x)) on 4 elements", {n: lambda f=f: f(x) for n, f in sides_of(sin_cos, peer, None).items()}, inner=2000
+    )

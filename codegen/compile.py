@@ -31,7 +31,7 @@ def _no_dump(name: str, text: str) -> None:
 class Options:
     """`dump(file name, text)` gets every stage. `kernels=False`: all operations are ATen's own (no compiler).
 
-    `fallback(*inputs)` runs calls that the graph does not hold for: a mutated input shares memory with another.
+    `fallback(*inputs)` runs calls that the graph does not hold for (a mutated input shares memory).
     """
 
     dump: Dump = _no_dump

@@ -27,9 +27,7 @@ def place(lifetimes: list[Lifetime]) -> int:
     end = 0
     for life in sorted(lifetimes, key=lambda x: (-x.size, x.first)):
         size = -(-life.size // ALIGNMENT) * ALIGNMENT
-        rivals = sorted(
-            (p for p in placed if p.first <= life.last and life.first <= p.last), key=lambda p: p.offset
-        )
+        rivals = sorted((p for p in placed if p.first <= life.last and life.first <= p.last), key=lambda p: p.offset)
         best, gap, cursor = -1, 0, 0
         for rival in rivals:
             room = rival.offset - cursor

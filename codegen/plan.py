@@ -49,9 +49,7 @@ class PlanData:
         return "\n".join([*lines, *map(repr, self.code), f"outputs={self.outputs}"]) + "\n"
 
 
-def make_plan(
-    graph: LoweredGraph, schedule: Schedule, symbol_of: Callable[[ScheduledKernel], str]
-) -> PlanData:
+def make_plan(graph: LoweredGraph, schedule: Schedule, symbol_of: Callable[[ScheduledKernel], str]) -> PlanData:
     return _Planner(graph, schedule, symbol_of).run()
 
 
@@ -103,18 +101,14 @@ class _Planner:
 
     def _escaping(self) -> set[Tensor]:
         """Tensors whose memory outputs show."""
-        return {
-            root(rule[1]) for rule in self.graph.outputs if rule[0] == "node" and isinstance(rule[1], Tensor)
-        }
+        return {root(rule[1]) for rule in self.graph.outputs if rule[0] == "node" and isinstance(rule[1], Tensor)}
 
     def _last_uses(self) -> dict[Tensor, int]:
         """Last step that reads a tensor in memory; results that alias arguments extend the arguments'
         lives."""
         last: dict[Tensor, int] = {}
         for step, item in enumerate(self.schedule.steps):
-            used = (
-                item.tensors if isinstance(item, ExternCall) else [t for t in item.buffers if t is not None]
-            )
+            used = item.tensors if isinstance(item, ExternCall) else [t for t in item.buffers if t is not None]
             for tensor in used:
                 last[root(tensor)] = step
         end = len(self.schedule.steps)
@@ -206,7 +200,7 @@ class _Planner:
             slot = self.slot_of[result] = self._new_slot()
             outs.append(slot)
             self.held[result] = [slot]
-        self.code.append(("op", self._op(call), args, kwargs, tuple(outs)))
+        self.code.append(("op", self._op(call), args, kwargs, (tuple(outs),) if call.listed else tuple(outs)))
         for result, made in zip(call.results, outs, strict=True):
             if result is not None and made is not None:
                 self.code.append(("expect", made, result.shape, result.strides))
@@ -247,9 +241,7 @@ class _Planner:
         for rule in self.graph.outputs:
             kind = rule[0]
             if kind == "node":
-                out.append(
-                    ("slot", self._slot(rule[1])) if isinstance(rule[1], Tensor) else ("const", rule[1])
-                )
+                out.append(("slot", self._slot(rule[1])) if isinstance(rule[1], Tensor) else ("const", rule[1]))
             elif kind == "view":
                 (base_kind, position), sizes, strides, offset = rule[1:]
                 source = position if base_kind == "input" else out[position][1]

@@ -6,7 +6,21 @@ With DYNCOMP_WITHOUT_TORCH=1 only the torch-free parts (`dyncomp.bytecode`, `dyn
 import importlib
 
 _LAZY = {
-    **dict.fromkeys(("allow_in_graph", "assume_constant_result", "disable", "enable", "is_compiling", "optimize", "reset", "set_stance", "stats", "substitute_in_graph"), "dyncomp.api"),
+    **dict.fromkeys(
+        (
+            "allow_in_graph",
+            "assume_constant_result",
+            "disable",
+            "enable",
+            "is_compiling",
+            "optimize",
+            "reset",
+            "set_stance",
+            "stats",
+            "substitute_in_graph",
+        ),
+        "dyncomp.api",
+    ),
     **dict.fromkeys(("list_backends", "lookup_backend", "register_backend", "set_default_backend"), "dyncomp.backends"),
     "set_logs": "dyncomp.log",
     "Explanation": "dyncomp.report.explain",

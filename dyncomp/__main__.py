@@ -33,7 +33,10 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="dyncomp", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("doctor", help="what this machine has")
-    for name, text in (("run", "run a script with everything enabled"), ("explain", "the same, and print what was captured")):
+    for name, text in (
+        ("run", "run a script with everything enabled"),
+        ("explain", "the same, and print what was captured"),
+    ):
         sub = commands.add_parser(name, help=text)
         sub.add_argument("script")
         sub.add_argument("args", nargs=argparse.REMAINDER)

@@ -15,7 +15,7 @@ from dyncomp import config, counters, driver, marks
 from dyncomp._frame import _core
 from dyncomp.backends import default_backend, lookup_backend
 from dyncomp.context import CompileContext, check_flag, check_limit, check_mode, check_options
-from dyncomp.entry import caller_of
+from dyncomp.entry import caller_of, captured_is_compiling
 from dyncomp.errors import OptionError
 from dyncomp.optimized_module import optimize_module
 
@@ -52,7 +52,13 @@ def optimize(
         errors.OptionError: a wrong argument; the text names what is accepted.
     """
     given = dict(
-        fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, recompile_limit=recompile_limit, name=name
+        fullgraph=fullgraph,
+        dynamic=dynamic,
+        backend=backend,
+        mode=mode,
+        options=options,
+        recompile_limit=recompile_limit,
+        name=name,
     )
     context = make_context(**given)
     check_flag("disable", disable)
@@ -96,7 +102,9 @@ def _optimize_callable(target: Any, context: CompileContext) -> Any:
     if isinstance(target, staticmethod | classmethod):
         return type(target)(_optimize_callable(target.__func__, context))
     if inspect.isclass(target):
-        raise OptionError(f"optimize takes an instance or a function, got the class {target.__qualname__}: optimize({target.__qualname__}(...))")
+        raise OptionError(
+            f"optimize takes an instance or a function, got the class {target.__qualname__}: optimize({target.__qualname__}(...))"
+        )
     if not callable(target):
         raise OptionError(f"optimize takes a module, a function or another callable, got {type(target).__name__}")
     if isinstance(target, types.FunctionType):
@@ -121,11 +129,27 @@ def enable(*, observer: Any = None, **options: Any) -> Iterator[None]:
 
     Takes the options of `optimize`. `observer(record)` is told of every compile.
     """
+    with _core.Region(_shared_context(observer, options)):
+        yield
+
+
+_region_contexts: dict[tuple[Any, ...], CompileContext] = {}
+
+
+def _shared_context(observer: Any, options: dict[str, Any]) -> CompileContext:
+    """One context for all regions with the same options, so that a region entered again finds its compiled code."""
     context = make_context(**options)
     if observer is not None:
         context.observers.append(observer)
-    with _core.Region(context):
-        yield
+        return context
+    fields = (context.fullgraph, context.dynamic, context.mode, context.recompile_limit, context.name)
+    key = (
+        context.backend.name,
+        options.get("backend") or context.backend,
+        fields,
+        tuple(sorted(context.options.items())),
+    )
+    return _region_contexts.setdefault(key, context)
 
 
 class _Disable(contextlib.AbstractContextManager[None]):
@@ -155,7 +179,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str = "") -> Any:
         fn.forward = disable(fn.forward, recursive, reason=reason)  # type: ignore[method-assign]
         return fn
     if inspect.isclass(fn):
-        fn.__init__ = disable(fn.__init__, recursive, reason=reason)
+        setattr(fn, "__init__", disable(fn.__init__, recursive, reason=reason))  # noqa: B010 - a class of any kind
         return fn
     if not callable(fn):
         raise OptionError(f"disable takes a function, got {type(fn).__name__}")
@@ -212,11 +236,7 @@ def is_compiling() -> bool:
     return False
 
 
-def _is_compiling() -> bool:
-    return True
-
-
-marks.mark(is_compiling, "substitute", _is_compiling)
+marks.mark(is_compiling, "substitute", captured_is_compiling)
 
 
 def stats() -> counters.Stats:
@@ -227,6 +247,7 @@ def stats() -> counters.Stats:
 def reset() -> None:
     """Drops all compiled code and counters. Optimised modules and functions stay usable and compile again."""
     _core.reset()
+    _region_contexts.clear()
     counters.clear()
 
 

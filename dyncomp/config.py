@@ -43,11 +43,34 @@ KNOBS: dict[str, Knob] = {
         Knob("disk_cache", bool, True, "Keep compiled kernels on disk."),
         Knob("cxx", str, "", "C++ compiler; empty: $CXX, g++, clang++ in this order."),
         Knob("compile_threads", int, 0, "Compiler processes at once; 0: one a core."),
-        Knob("vector_isa", str, "auto", "Vector extension of generated CPU code.", ("auto", "avx512", "avx2", "scalar"), True),
+        Knob(
+            "vector_isa",
+            str,
+            "auto",
+            "Vector extension of generated CPU code.",
+            ("auto", "avx512", "avx2", "scalar"),
+            True,
+        ),
+        Knob(
+            "recompute",
+            str,
+            "fused",
+            "What a backward computes again instead of keeping it: nothing (off), pointwise values that no operation needs in "
+            "memory (fused), all pointwise values (more: least memory).",
+            ("off", "fused", "more"),
+            True,
+        ),
         Knob("fusion", bool, True, "Fuse loops; off gives one kernel an operation, for debugging.", (), True),
         Knob("verify_passes", bool, False, "Check every intermediate form after every pass."),
         Knob("kernel_grain", int, 16384, "Fewest elements of work given to one thread.", (), True),
-        Knob("freeze_weights", bool, False, "Keep packed copies of parameters for oneDNN (unsafe with writes through .data).", (), True),
+        Knob(
+            "freeze_weights",
+            bool,
+            False,
+            "Keep packed copies of parameters for oneDNN (unsafe with writes through .data).",
+            (),
+            True,
+        ),
     )
 }
 

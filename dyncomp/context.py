@@ -76,7 +76,9 @@ def check_options(options: dict[str, Any] | None) -> dict[str, Any]:
     for name, value in checked.items():
         option = OPTIONS.get(name)
         if option is None:
-            raise OptionError(f"unknown option {name!r}.{_near(str(name), OPTIONS)} Known: {', '.join(sorted(OPTIONS))}")
+            raise OptionError(
+                f"unknown option {name!r}.{_near(str(name), OPTIONS)} Known: {', '.join(sorted(OPTIONS))}"
+            )
         if not isinstance(value, option.type) or (option.type is int and isinstance(value, bool)):
             raise OptionError(f"option {name!r} takes {option.type.__name__}, got {value!r}")
     return checked

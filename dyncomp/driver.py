@@ -1,6 +1,6 @@
 """The one callback that the native runtime calls on a miss: trace, compile, make an entry. Also every policy about failing.
 
-    miss -> limits and stance -> interp.trace_frame -> backend -> guards.build -> _core.Entry
+miss -> limits and stance -> interp.trace_frame -> backend -> guards.build -> _core.Entry
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ def on_miss(func: types.FunctionType, args: tuple[Any, ...], owner: CompileConte
             counters.add_fallback("stance-eager-on-recompile")
             return _core.EAGER_ONCE
         if _stance == "fail_on_recompile":
-            raise RecompileLimitError(f"stance fail_on_recompile: {func.__qualname__} would be compiled again because {reason}")
+            raise RecompileLimitError(
+                f"stance fail_on_recompile: {func.__qualname__} would be compiled again because {reason}"
+            )
         if len(entries) >= owner.recompile_limit:
             _tell_limit(func, owner, reason)
             return _core.FREEZE
@@ -94,7 +96,9 @@ def _why_missed(entries: list[Any], func: types.FunctionType, args: tuple[Any, .
     failed = entries[0].guards.explain(func, args)
     text = "the guards passed in the meantime" if failed is None else str(failed[2])
     counters.add("recompiles")
-    log.write("recompiles", "%s (%s:%d): %s", func.__qualname__, func.__code__.co_filename, func.__code__.co_firstlineno, text)
+    log.write(
+        "recompiles", "%s (%s:%d): %s", func.__qualname__, func.__code__.co_filename, func.__code__.co_firstlineno, text
+    )
     return text
 
 
@@ -111,7 +115,9 @@ def _tell_limit(func: types.FunctionType, owner: CompileContext, reason: str) ->
         )
 
 
-def _compile_or_fall_back(func: types.FunctionType, args: tuple[Any, ...], owner: CompileContext, reason: str | None) -> Any:
+def _compile_or_fall_back(
+    func: types.FunctionType, args: tuple[Any, ...], owner: CompileContext, reason: str | None
+) -> Any:
     start = time.perf_counter()
     try:
         return _compile(func, args, owner, reason, start)
@@ -143,15 +149,18 @@ def _internal_failure(func: types.FunctionType, owner: CompileContext, error: Ba
     return None
 
 
-def _compile(func: types.FunctionType, args: tuple[Any, ...], owner: CompileContext, reason: str | None, start: float) -> Any:
+def _compile(
+    func: types.FunctionType, args: tuple[Any, ...], owner: CompileContext, reason: str | None, start: float
+) -> Any:
     name = owner.name or func.__qualname__
     trace = interp.trace_frame(func, args, owner)
     counters.add("frames")
-    for record in trace.breaks:
-        counters.add_break(record)
-        log.write("graph_breaks", "%s", record)
-    if owner.fullgraph and (trace.breaks or trace.skipped):
-        raise FullGraphError((trace.breaks or [trace.skipped])[0])
+    for broken in trace.breaks:
+        counters.add_break(broken)
+        log.write("graph_breaks", "%s", broken)
+    refused = trace.breaks[0] if trace.breaks else trace.skipped
+    if owner.fullgraph and refused is not None:
+        raise FullGraphError(refused)
     if trace.skipped is not None:
         counters.add("skipped")
         counters.add_fallback(f"skipped-frame: {trace.skipped.reason}")
@@ -188,7 +197,9 @@ def _compile_graph(trace: Any, owner: CompileContext, name: str, folder: Any) ->
     except Exception as error:
         if backend.native:
             raise
-        raise BackendError(f"backend {backend.name!r} failed on the graph of {name}: {type(error).__name__}: {error}") from error
+        raise BackendError(
+            f"backend {backend.name!r} failed on the graph of {name}: {type(error).__name__}: {error}"
+        ) from error
     if not backend.native or isinstance(compiled, types.FunctionType | types.MethodType):
         compiled = _core.without_hook(compiled)
     return compiled, backend.native
@@ -214,7 +225,9 @@ def needs_grad(trace: Any) -> bool:
     return False
 
 
-def _record(func: types.FunctionType, trace: Any, owner: CompileContext, reason: str | None, seconds: float) -> CompileRecord:
+def _record(
+    func: types.FunctionType, trace: Any, owner: CompileContext, reason: str | None, seconds: float
+) -> CompileRecord:
     code = func.__code__
     graph = trace.graph
     return CompileRecord(
@@ -238,7 +251,7 @@ def _dump_frame(folder: dump_folder.Folder, func: types.FunctionType, run: Any, 
     folder.write("guards.txt", lambda: "\n".join(record.guards) + "\n")
     if isinstance(run, types.FunctionType):
         folder.write("run_bytecode.txt", lambda: printer.to_text(run.__code__))
-    folder.write("breaks.txt", lambda: "\n".join(map(str, record.breaks or ["no graph break"])) + "\n")
+    folder.write("breaks.txt", lambda: "\n".join(map(str, record.breaks)) + "\n")
 
 
 def _observe(owner: CompileContext, record: CompileRecord) -> None:
@@ -261,4 +274,3 @@ def install() -> None:
     _core.set_report(on_report)
     if config.disable or os.environ.get("DYNCOMP_DISABLE") == "1":
         _core.set_disabled(True)
-

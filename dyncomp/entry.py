@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +11,15 @@ def call_module(module: Any, *args: Any, **kwargs: Any) -> Any:
     return module(*args, **kwargs)
 
 
-def caller_of(target: Callable[..., Any]) -> types.FunctionType:
+def caller_of(target: Callable[..., Any]) -> Callable[..., Any]:
     """A function that calls `target`, for callables without bytecode of their own (builtins, partials)."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return target(*args, **kwargs)
 
     return call
+
+
+def captured_is_compiling() -> bool:
+    """What `dyncomp.is_compiling()` is in captured code."""
+    return True

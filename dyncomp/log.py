@@ -12,7 +12,20 @@ import sys
 
 from dyncomp.errors import OptionError
 
-CHANNELS = ("graph_breaks", "recompiles", "guards", "graph", "bytecode", "aot", "loops", "kernels", "plan", "dynamic", "perf", "cache")
+CHANNELS = (
+    "graph_breaks",
+    "recompiles",
+    "guards",
+    "graph",
+    "bytecode",
+    "aot",
+    "loops",
+    "kernels",
+    "plan",
+    "dynamic",
+    "perf",
+    "cache",
+)
 _on: set[str] = set()
 
 

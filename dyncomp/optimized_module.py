@@ -34,7 +34,9 @@ def is_optimized(module: Any) -> bool:
 def optimize_module(module: torch.nn.Module, context: CompileContext, again: Callable[[torch.nn.Module], Any]) -> Any:
     """The optimised twin of `module`. `again(other)` optimises another module with the same options (deepcopy, pickle)."""
     if isinstance(module, torch.jit.ScriptModule):
-        raise OptionError("a ScriptModule is compiled by TorchScript already; pass the Python module to dyncomp.optimize")
+        raise OptionError(
+            "a ScriptModule is compiled by TorchScript already; pass the Python module to dyncomp.optimize"
+        )
     module = original_of(module)
     base = type(module)
     dispatcher = _core.Dispatcher(call_module, context)
@@ -48,7 +50,7 @@ def optimize_module(module: torch.nn.Module, context: CompileContext, again: Cal
         "__reduce_ex__": lambda self, protocol: (again, (module,)),
         "load_state_dict": _load_state_dict,
     }
-    twin = object.__new__(_subclass(base, body))
+    twin: Any = object.__new__(_subclass(base, body))
     object.__setattr__(twin, "__dict__", module.__dict__)
     return twin
 
@@ -78,6 +80,8 @@ def _load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> A
     if state_dict and all(key.startswith(PREFIX) for key in state_dict):
         stripped = type(state_dict)((key[len(PREFIX) :], value) for key, value in state_dict.items())
         if (metadata := getattr(state_dict, "_metadata", None)) is not None:
-            stripped._metadata = {key[len(PREFIX) :] if key.startswith(PREFIX) else key: v for key, v in metadata.items()}
+            stripped._metadata = {
+                key[len(PREFIX) :] if key.startswith(PREFIX) else key: v for key, v in metadata.items()
+            }
         state_dict = stripped
     return super(type(self), self).load_state_dict(state_dict, *args, **kwargs)

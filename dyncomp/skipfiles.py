@@ -12,7 +12,20 @@ import sysconfig
 import types
 
 # Third-party packages whose frames are machinery around the user's tensor code.
-_PACKAGES = ("torch", "numpy", "scipy", "sympy", "pytest", "_pytest", "pluggy", "hypothesis", "coverage", "triton", "functorch", "IPython")
+_PACKAGES = (
+    "torch",
+    "numpy",
+    "scipy",
+    "sympy",
+    "pytest",
+    "_pytest",
+    "pluggy",
+    "hypothesis",
+    "coverage",
+    "triton",
+    "functorch",
+    "IPython",
+)
 # Modules of torch whose frames are user-level tensor code.
 _TORCH_CANDIDATES = ("torch/nn/modules/", "torch/optim/", "torch/nn/functional.py", "torch/distributions/")
 _HERE = os.path.dirname(os.path.realpath(__file__))
@@ -37,7 +50,9 @@ def _skipped_packages() -> tuple[str, ...]:
 
 @functools.lru_cache(1)
 def _library() -> tuple[str, ...]:
-    return tuple(os.path.join(os.path.realpath(p), "") for p in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
+    return tuple(
+        os.path.join(os.path.realpath(p), "") for p in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    )
 
 
 @functools.lru_cache(4096)

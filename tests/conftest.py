@@ -7,7 +7,7 @@ os.environ["DYNCOMP_STRICT"] = "1"
 os.environ.setdefault("DYNCOMP_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"dyncomp-tests-{os.getuid()}"))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-import pytest  # noqa: E402
+import pytest
 
 WITH_TORCH = os.environ.get("DYNCOMP_WITHOUT_TORCH") != "1"
 

@@ -17,7 +17,9 @@ def assert_same(got, want, path="result", rtol=1e-5, atol=1e-5):
     """Equal structure, types, dtypes, devices, strides and values (NaN equals NaN)."""
     assert type(got) is type(want), f"{path}: {type(got).__name__} instead of {type(want).__name__}"
     if isinstance(want, torch.Tensor):
-        assert (got.dtype, got.device, got.shape) == (want.dtype, want.device, want.shape), f"{path}: {got.dtype} {got.shape} instead of {want.dtype} {want.shape}"
+        assert (got.dtype, got.device, got.shape) == (want.dtype, want.device, want.shape), (
+            f"{path}: {got.dtype} {got.shape} instead of {want.dtype} {want.shape}"
+        )
         assert got.stride() == want.stride(), f"{path}: strides {got.stride()} instead of {want.stride()}"
         assert got.requires_grad == want.requires_grad, f"{path}: requires_grad {got.requires_grad}"
         torch.testing.assert_close(got, want, rtol=rtol, atol=atol, equal_nan=True, msg=lambda m: f"{path}: {m}")
@@ -34,7 +36,9 @@ def assert_same(got, want, path="result", rtol=1e-5, atol=1e-5):
             assert_same(getattr(got, field.name), getattr(want, field.name), f"{path}.{field.name}", rtol, atol)
     elif isinstance(want, float):
         assert got == want or (got != got and want != want), f"{path}: {got!r} instead of {want!r}"
-    elif want is None or isinstance(want, int | str | bool | bytes | complex | torch.dtype | torch.device | slice | range):
+    elif want is None or isinstance(
+        want, int | str | bool | bytes | complex | torch.dtype | torch.device | slice | range
+    ):
         assert got == want, f"{path}: {got!r} instead of {want!r}"
 
 

@@ -77,6 +77,19 @@ def test_enable_region(fresh):
     assert dyncomp.stats().graphs == 1
 
 
+def test_a_region_entered_again_finds_its_code(fresh):
+    def inner(x):
+        return x * 3
+
+    for _ in range(3):
+        with dyncomp.enable():
+            inner(torch.ones(2))
+    assert dyncomp.stats().graphs == 1
+    with dyncomp.enable(backend="eager"):
+        inner(torch.ones(2))
+    assert dyncomp.stats().graphs == 2
+
+
 def test_enable_is_left_on_exceptions_and_is_per_thread(fresh):
     def f(x):
         return x + 5

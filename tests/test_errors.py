@@ -15,7 +15,12 @@ def test_every_reason_has_a_cure():
 def test_record_names_place_reason_and_cure():
     record = errors.BreakRecord("side-effect", "print", "model.py", 12, "forward", stack=(("model.py", 3, "outer"),))
     text = str(record)
-    assert "model.py:12 in forward" in text and "[side-effect] print" in text and "cure:" in text and "from model.py:3" in text
+    assert (
+        "model.py:12 in forward" in text
+        and "[side-effect] print" in text
+        and "cure:" in text
+        and "from model.py:3" in text
+    )
 
 
 def test_full_graph_error_carries_the_record():

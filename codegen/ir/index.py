@@ -264,9 +264,7 @@ def _join_parts(collected: dict[Atom, int]) -> Index | None:
         if collected.get(whole) == coef * den:
             del collected[low], collected[whole]
             return low.num * coef
-        for high in [
-            a for a in collected if isinstance(a, Mod) and a.den.is_const and collected[a] == coef * den
-        ]:
+        for high in [a for a in collected if isinstance(a, Mod) and a.den.is_const and collected[a] == coef * den]:
             if high.num == floordiv(low.num, low.den):
                 del collected[low], collected[high]
                 return mod(low.num, Index((), den * high.den.const)) * coef

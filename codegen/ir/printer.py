@@ -65,9 +65,7 @@ class _Printer:
         for param in kernel.params:
             self.lines.append(f'{param.name} = Param("{param.name}", "{param.dtype}", "{param.role}")')
         for scratch in kernel.scratch:
-            self.lines.append(
-                f'{scratch.name} = Scratch("{scratch.name}", "{scratch.dtype}", {scratch.extent})'
-            )
+            self.lines.append(f'{scratch.name} = Scratch("{scratch.name}", "{scratch.dtype}", {scratch.extent})')
         self.lines.extend(f'{size} = Size("{size}")' for size in kernel.sizes)
         for var in kernel.axes:
             self._var(var)
@@ -103,9 +101,7 @@ class _Printer:
                 out.append(f"{indent}Init({stmt.acc.name}),")
             elif isinstance(stmt, Accumulate):
                 position = "" if stmt.position is None else f", {self._ref(stmt.position)}"
-                out.append(
-                    f"{indent}Accumulate({stmt.acc.name}, {self._ref(stmt.value)}{position}),{comment}"
-                )
+                out.append(f"{indent}Accumulate({stmt.acc.name}, {self._ref(stmt.value)}{position}),{comment}")
             else:
                 guard = "" if stmt.guard is None else f", {self._ref(stmt.guard)}"
                 place = f"{stmt.buffer.name}, {_index(stmt.index)}"

@@ -59,11 +59,7 @@ class _Verifier:
 
     def run(self) -> None:
         kernel = self.kernel
-        names = (
-            [b.name for b in (*kernel.params, *kernel.scratch)]
-            + [v.name for v in kernel.axes]
-            + list(kernel.sizes)
-        )
+        names = [b.name for b in (*kernel.params, *kernel.scratch)] + [v.name for v in kernel.axes] + list(kernel.sizes)
         _require(len(set(names)) == len(names), f"names are not unique: {names}")
         for axis in kernel.axes:
             _require(not ix.variables(axis.extent), f"extent of axis {axis} depends on a variable")
@@ -72,9 +68,7 @@ class _Verifier:
             _require(kernel.vector in self.loops, f"no loop over the vector variable {kernel.vector}")
             inner_axes = kernel.axes[:-1]
             _require(kernel.vector not in inner_axes, "the vector variable is an axis, but not the last one")
-        _require(
-            kernel.tile is None or kernel.tile in self.loops, f"no loop over the tile variable {kernel.tile}"
-        )
+        _require(kernel.tile is None or kernel.tile in self.loops, f"no loop over the tile variable {kernel.tile}")
 
     def _block(self, body: tuple[Stmt, ...], bound: frozenset[ix.Var], live: set[str]) -> None:
         for stmt in body:
@@ -130,9 +124,7 @@ class _Verifier:
             elif isinstance(value, Position):
                 self._index(value.index, bound, "position")
             elif isinstance(value, Result):
-                _require(
-                    value.acc.name in live, f"{value.acc.name} is read before Init, or out of its iteration"
-                )
+                _require(value.acc.name in live, f"{value.acc.name} is read before Init, or out of its iteration")
             elif isinstance(value, Checked):
                 _require(value.flag in self.kernel.params and value.flag.role == "flag", "no flag parameter")
 

@@ -36,9 +36,7 @@ def relu(lx: Lowering, node: Any, x: Any) -> Any:
 @lowering("aten.gelu.default")
 def gelu(lx: Lowering, node: Any, x: Any, approximate: str = "none") -> Any:
     def exact(b: Builder, v: Value) -> Value:
-        cdf = b.op(
-            "add", b.const(1.0, v.dtype), b.op("erf", b.op("mul", v, b.const(math.sqrt(0.5), v.dtype)))
-        )
+        cdf = b.op("add", b.const(1.0, v.dtype), b.op("erf", b.op("mul", v, b.const(math.sqrt(0.5), v.dtype))))
         return b.op("mul", b.op("mul", v, b.const(0.5, v.dtype)), cdf)
 
     def by_tanh(b: Builder, v: Value) -> Value:
@@ -58,14 +56,7 @@ def silu(lx: Lowering, node: Any, x: Any) -> Any:
 
 @lowering("aten.mish.default")
 def mish(lx: Lowering, node: Any, x: Any) -> Any:
-    return result(
-        lx, node, lambda b, v: b.op("mul", v, b.op("tanh", b.op("log1p", b.op("exp", v)))), [x], x.dtype
-    )
-
-
-@lowering("aten.log_sigmoid_forward.default")
-def log_sigmoid(lx: Lowering, node: Any, x: Any) -> Any:
-    return None  # returns a buffer whose contents only its own backward understands
+    return result(lx, node, lambda b, v: b.op("mul", v, b.op("tanh", b.op("log1p", b.op("exp", v)))), [x], x.dtype)
 
 
 @lowering("aten.hardtanh.default")
@@ -77,9 +68,7 @@ def hardtanh(lx: Lowering, node: Any, x: Any, min_val: float = -1.0, max_val: fl
 
 @lowering("aten.hardsigmoid.default")
 def hardsigmoid(lx: Lowering, node: Any, x: Any) -> Any:
-    return result(
-        lx, node, lambda b, v: b.op("div", _relu6_shifted(b, v), b.const(6.0, v.dtype)), [x], x.dtype
-    )
+    return result(lx, node, lambda b, v: b.op("div", _relu6_shifted(b, v), b.const(6.0, v.dtype)), [x], x.dtype)
 
 
 @lowering("aten.hardswish.default")
@@ -104,9 +93,7 @@ def leaky_relu(lx: Lowering, node: Any, x: Any, negative_slope: float = 0.01) ->
 
 
 @lowering("aten.elu.default")
-def elu(
-    lx: Lowering, node: Any, x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0
-) -> Any:
+def elu(lx: Lowering, node: Any, x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
     def compute(b: Builder, v: Value) -> Value:
         def c(value: float) -> Value:
             return b.const(float(value), v.dtype)

@@ -12,6 +12,7 @@ import torch
 from dyncomp.codegen.ir.index import ZERO, Index, var
 from dyncomp.codegen.ir.nodes import Builder, Value
 from dyncomp.codegen.ir.types import FLOATS, FROM_TORCH, TO_TORCH, compute_type
+from dyncomp.codegen.lower.split import parts_of
 from dyncomp.codegen.lower.tensor import (
     Body,
     Indices,
@@ -62,9 +63,7 @@ class Lowering:
         """A tensor whose elements `body(scope, index)` computes, in the compute type of `dtype`."""
         shape = tuple(shape)
         layout = contiguous_strides(shape) if strides is None else tuple(strides)
-        return self._keep(
-            Pointwise(shape, dtype, layout, body=body, sources=tuple(sources), streaming=streaming)
-        )
+        return self._keep(Pointwise(shape, dtype, layout, body=body, sources=tuple(sources), streaming=streaming))
 
     def elementwise(
         self,
@@ -108,12 +107,13 @@ class Lowering:
     ) -> Tensor:
         """Accumulates in the source's compute type; `dtype` is the type of the result in memory."""
         dims = tuple(sorted(d % max(len(source.shape), 1) for d in dims))
-        shape = tuple(
-            1 if d in dims else size for d, size in enumerate(source.shape) if keepdim or d not in dims
-        )
+        shape = tuple(1 if d in dims else size for d, size in enumerate(source.shape) if keepdim or d not in dims)
         layout = contiguous_strides(shape) if strides is None else tuple(strides)
         if all(source.shape[d] == 1 for d in dims):
             return self._single(source, dims, keepdim, dtype, part, shape, layout)
+        cut = None if op.startswith("arg") else parts_of(source.shape, dims)
+        if cut is not None:
+            source = self._partial(op, source, dims, *cut)
         return self._keep(
             Reduce(
                 shape,
@@ -127,6 +127,14 @@ class Lowering:
                 acc_dtype=compute_type(source.dtype),
             )
         )
+
+    def _partial(self, op: str, source: Tensor, dims: Shape, dim: int, parts: int) -> Tensor:
+        """Reduces in `parts` pieces along `dim`: that dim keeps `parts` elements, others 1."""
+        old = source.shape
+        pieces = self.reshape(source, (*old[:dim], parts, old[dim] // parts, *old[dim + 1 :]))
+        inner = [d + (d >= dim) for d in dims]
+        first = self.reduce(op, pieces, inner, True, compute_type(source.dtype))
+        return self.reshape(first, (*first.shape[: dim + 1], *first.shape[dim + 2 :]))
 
     def _single(
         self, source: Tensor, dims: Shape, keepdim: bool, dtype: str, part: str, shape: Shape, strides: Shape
@@ -152,14 +160,10 @@ class Lowering:
     ) -> View:
         """The source under another index. Without strides it is for reading alone."""
         return self._keep(
-            View(
-                tuple(shape), source.dtype, tuple(strides), source=source, to_source=to_source, offset=offset
-            )
+            View(tuple(shape), source.dtype, tuple(strides), source=source, to_source=to_source, offset=offset)
         )
 
-    def reshape(
-        self, source: Tensor, shape: Sequence[int], strides: Sequence[int] = (), offset: int = 0
-    ) -> Tensor:
+    def reshape(self, source: Tensor, shape: Sequence[int], strides: Sequence[int] = (), offset: int = 0) -> Tensor:
         """Row-major regrouping of the dims."""
         shape, old = tuple(shape), source.shape
         return self.view(source, shape, lambda index: regroup(index, shape, old), strides, offset)
@@ -205,14 +209,20 @@ def linear(index: Indices, shape: Shape) -> Index:
 
 
 def unravel(position: Index, shape: Shape) -> Indices:
-    """The index at a row-major position."""
+    """The index at a row-major position, which lies within the shape."""
     out: list[Index] = []
     step = math.prod(shape)
+    outermost = True
     for size in shape:
         if size == 0:
             return tuple(ZERO for _ in shape)
         step //= size
-        out.append(ZERO if size == 1 else (position // step) % size)
+        if size == 1:
+            out.append(ZERO)
+            continue
+        # the outermost dim needs no remainder, whatever the ranges of the variables say (guarded reads)
+        out.append(position // step if outermost else (position // step) % size)
+        outermost = False
     return tuple(out)
 
 

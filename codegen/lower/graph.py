@@ -113,6 +113,7 @@ class _GraphLowering:
         call.tensors = tuple(_tensors_in((args, kwargs)))
         call.ordered = torch.Tag.nondeterministic_seeded in node.target.tags  # type: ignore[union-attr]
         call.aliases = any(r.alias_info is not None for r in schema.returns)
+        call.listed = len(schema.returns) == 1 and isinstance(node.meta.get("val"), (tuple, list))
         self.out.calls.append(call)
         self.out.program.append(call)
         val = node.meta.get("val")

@@ -19,9 +19,7 @@ from dyncomp.codegen.lower.tensor import Indices, Scope, Tensor
 INDEX_TYPES = ("i64", "i32")
 
 
-def _gather(
-    lx: Lowering, node: Any, x: Tensor, dim_of: dict[int, Tensor], index_of: Any, shape_index: Any
-) -> Any:
+def _gather(lx: Lowering, node: Any, x: Tensor, dim_of: dict[int, Tensor], index_of: Any, shape_index: Any) -> Any:
     """Element of x at an index made of plain indices and, for the dims in `dim_of`, of numbers read from
     tensors."""
     val = node.meta["val"]
@@ -44,9 +42,7 @@ def embedding(
     lx: Lowering, node: Any, weight: Tensor, indices: Tensor, padding_idx: int = -1, *flags: Any, **named: Any
 ) -> Any:
     rank = len(indices.shape)
-    return _gather(
-        lx, node, weight, {0: indices}, lambda _, index: index[:rank], lambda index: (ZERO, index[rank])
-    )
+    return _gather(lx, node, weight, {0: indices}, lambda _, index: index[:rank], lambda index: (ZERO, index[rank]))
 
 
 @lowering("aten.index_select.default")

@@ -58,9 +58,7 @@ def _statistic(lx: Lowering, kept: Tensor, val: Any) -> Tensor:
 
 
 @lowering("aten.native_layer_norm.default")
-def layer_norm(
-    lx: Lowering, node: Any, x: Tensor, normalized: list[int], weight: Any, bias: Any, eps: float
-) -> Any:
+def layer_norm(lx: Lowering, node: Any, x: Tensor, normalized: list[int], weight: Any, bias: Any, eps: float) -> Any:
     out, mean_val, rstd_val = node.meta["val"]
     dtype = dtype_of(out)
     if dtype is None or compute_type(dtype) not in FLOATS or 0 in x.shape:
@@ -228,9 +226,7 @@ def layer_norm_composite(
 
 
 @lowering("aten._fused_rms_norm.default", "aten.rms_norm.default")
-def rms_norm(
-    lx: Lowering, node: Any, x: Tensor, normalized: list[int], weight: Any = None, eps: Any = None
-) -> Any:
+def rms_norm(lx: Lowering, node: Any, x: Tensor, normalized: list[int], weight: Any = None, eps: Any = None) -> Any:
     vals = node.meta["val"]
     out = vals[0] if isinstance(vals, (tuple, list)) else vals
     dtype = dtype_of(out)

@@ -6,14 +6,15 @@ integers become floats.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from dyncomp.codegen.ir.nodes import Builder, Value
 from dyncomp.codegen.ir.types import FLOATS, INTS, compute_type
-from dyncomp.codegen.lower.builder import Lowering, Operand, dtype_of, promote
+from dyncomp.codegen.lower.builder import Lowering, Operand, dtype_of, promote, wrap_int
 from dyncomp.codegen.lower.registry import lowering, register
-from dyncomp.codegen.lower.tensor import Pointwise
+from dyncomp.codegen.lower.tensor import Pointwise, Tensor
 
 # Ops on floats; integers and bools are converted to the default float type first, as the result's type says.
 FLOAT_UNARY = """exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh
@@ -36,9 +37,17 @@ def result(
     """A pointwise tensor with the shape, type and layout that the node's result has in eager."""
     val = node.meta["val"]
     dtype = dtype_of(val)
-    if dtype is None:
+    if dtype is None or not all(_representable(o, compute) for o in operands if not isinstance(o, Tensor)):
         return None
     return lx.elementwise(function, operands, dtype, compute=compute, shape=val.shape, strides=val.stride())
+
+
+def _representable(number: Any, compute: str | None) -> bool:
+    """False for a number that the type cannot hold: eager raises, or has rules of its own."""
+    kind = compute_type(compute) if compute else "f64"
+    if kind in FLOATS or kind == "bool":
+        return True
+    return math.isfinite(number) and wrap_int(int(number), kind) == int(number)
 
 
 def work_type(operands: list[Operand]) -> str | None:
@@ -122,8 +131,8 @@ _register_tables()
 def sign_family(lx: Lowering, node: Any, x: Any) -> Any:
     if x.dtype == "bool":
         return result(lx, node, lambda b, v: v, [x], None)
-    name = {"neg": "neg", "abs": "abs", "sign": "sign", "sgn": "sign"}[node.target.__name__.split(".")[0]]
-    return result(lx, node, simple(name), [x], x.dtype)
+    name = node.target.__name__.split(".")[0]
+    return result(lx, node, simple("sign" if name == "sgn" else name), [x], x.dtype)
 
 
 @lowering("aten.square.default")
@@ -158,9 +167,7 @@ def float_class(lx: Lowering, node: Any, x: Any) -> Any:
             )
         return result(lx, node, lambda b, v: b.const(name == "isfinite", "bool"), [x], None)
     if name == "isfinite":
-        return result(
-            lx, node, lambda b, v: b.op("not", b.op("or", b.op("isnan", v), b.op("isinf", v))), [x], x.dtype
-        )
+        return result(lx, node, lambda b, v: b.op("not", b.op("or", b.op("isnan", v), b.op("isinf", v))), [x], x.dtype)
     return result(lx, node, simple(name), [x], x.dtype)
 
 

@@ -45,9 +45,7 @@ def _summand(lx: Lowering, x: Tensor, dtype: str) -> Tensor:
 
 
 @lowering("aten.sum.dim_IntList", "aten.sum.default")
-def sum_(
-    lx: Lowering, node: Any, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> Any:
+def sum_(lx: Lowering, node: Any, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     out = dtype_of(node.meta["val"])
     if out is None or out == "bool":
         return None
@@ -56,21 +54,15 @@ def sum_(
 
 
 @lowering("aten.prod.default", "aten.prod.dim_int")
-def prod(
-    lx: Lowering, node: Any, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> Any:
+def prod(lx: Lowering, node: Any, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     out = dtype_of(node.meta["val"])
     if out is None or out == "bool":
         return None
-    return _reduce(
-        lx, node, "prod", _summand(lx, x, "i64" if compute_type(out) not in FLOATS else out), dim, keepdim
-    )
+    return _reduce(lx, node, "prod", _summand(lx, x, "i64" if compute_type(out) not in FLOATS else out), dim, keepdim)
 
 
 @lowering("aten.mean.dim", "aten.mean.default")
-def mean(
-    lx: Lowering, node: Any, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> Any:
+def mean(lx: Lowering, node: Any, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     val = node.meta["val"]
     out = dtype_of(val)
     if out is None or compute_type(out) not in FLOATS:
@@ -126,9 +118,7 @@ def arg_extremum(lx: Lowering, node: Any, x: Tensor, dim: Any = None, keepdim: b
     return lx.reduce(op, x, dims_of(x, dim), keepdim, "i64", part="position", strides=val.stride())
 
 
-@lowering(
-    "aten.any.default", "aten.any.dim", "aten.any.dims", "aten.all.default", "aten.all.dim", "aten.all.dims"
-)
+@lowering("aten.any.default", "aten.any.dim", "aten.any.dims", "aten.all.default", "aten.all.dim", "aten.all.dims")
 def any_all(lx: Lowering, node: Any, x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     if dtype_of(node.meta["val"]) != "bool":
         return None  # uint8 in, uint8 out
@@ -172,26 +162,18 @@ def _drop_dims(
     lx: Lowering, function: Any, kept: Tensor, dims: Sequence[int], keepdim: bool, dtype: str, val: Any
 ) -> Tensor:
     """A per-row result: `function` of a tensor with dims kept as 1, shaped as `keepdim` says."""
-    source = (
-        kept if keepdim else lx.reshape(kept, tuple(s for d, s in enumerate(kept.shape) if d not in dims))
-    )
+    source = kept if keepdim else lx.reshape(kept, tuple(s for d, s in enumerate(kept.shape) if d not in dims))
     return lx.elementwise(function, [source], dtype, shape=val.shape, strides=val.stride())
 
 
 @lowering("aten.var.correction", "aten.std.correction")
-def variance(
-    lx: Lowering, node: Any, x: Tensor, dim: Any = None, correction: Any = None, keepdim: bool = False
-) -> Any:
-    both = _variance(
-        lx, x, dim, correction, keepdim, node.meta["val"], node.target.__name__.startswith("std")
-    )
+def variance(lx: Lowering, node: Any, x: Tensor, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
+    both = _variance(lx, x, dim, correction, keepdim, node.meta["val"], node.target.__name__.startswith("std"))
     return both and both[0]
 
 
 @lowering("aten.var.dim", "aten.std.dim")
-def variance_dim(
-    lx: Lowering, node: Any, x: Tensor, dim: Any, unbiased: bool = True, keepdim: bool = False
-) -> Any:
+def variance_dim(lx: Lowering, node: Any, x: Tensor, dim: Any, unbiased: bool = True, keepdim: bool = False) -> Any:
     return variance(lx, node, x, dim, 1 if unbiased else 0, keepdim)
 
 
@@ -204,9 +186,7 @@ def variance_mean(
     both = _variance(lx, x, dim, correction, keepdim, spread_val, root)
     if both is None:
         return None
-    average = _drop_dims(
-        lx, lambda b, v: v, both[1], dims_of(x, dim), keepdim, FROM_TORCH[mean_val.dtype], mean_val
-    )
+    average = _drop_dims(lx, lambda b, v: v, both[1], dims_of(x, dim), keepdim, FROM_TORCH[mean_val.dtype], mean_val)
     return both[0], average
 
 
@@ -222,21 +202,14 @@ def vector_norm(
 ) -> Any:
     val = node.meta["val"]
     out = dtype_of(val)
-    if (
-        out is None
-        or compute_type(out) not in FLOATS
-        or 0 in x.shape
-        or order not in (1, 2, math.inf, -math.inf)
-    ):
+    if out is None or compute_type(out) not in FLOATS or 0 in x.shape or order not in (1, 2, math.inf, -math.inf):
         return None
     kind = compute_type(out)
     wide, dims = lx.convert(x, kind), dims_of(x, dim)
     if order == 2:
         squares = lx.elementwise(lambda b, v: b.op("mul", v, v), [wide], kind, shape=x.shape)
         total = lx.reduce("sum", squares, dims, keepdim, kind)
-        return lx.elementwise(
-            lambda b, v: b.op("sqrt", v), [total], out, shape=val.shape, strides=val.stride()
-        )
+        return lx.elementwise(lambda b, v: b.op("sqrt", v), [total], out, shape=val.shape, strides=val.stride())
     size = lx.elementwise(lambda b, v: b.op("abs", v), [wide], kind, shape=x.shape)
     op = {1: "sum", math.inf: "max", -math.inf: "min"}[order]
     return lx.reduce(op, size, dims, keepdim, out, strides=val.stride())
@@ -246,11 +219,7 @@ def vector_norm(
 def logsumexp(lx: Lowering, node: Any, x: Tensor, dim: Any, keepdim: bool = False) -> Any:
     val = node.meta["val"]
     out = dtype_of(val)
-    if (
-        out is None
-        or 0 in x.shape
-        or val.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-    ):
+    if out is None or 0 in x.shape or val.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         return None
     kind = compute_type(out)
     wide, dims = lx.convert(x, kind), dims_of(x, dim)
@@ -261,11 +230,7 @@ def logsumexp(lx: Lowering, node: Any, x: Tensor, dim: Any, keepdim: bool = Fals
         return b.op("where", b.op("isinf", m), zero, m)
 
     shift = lx.elementwise(finite, [peak], kind, shape=peak.shape)
-    powers = lx.elementwise(
-        lambda b, v, m: b.op("exp", b.op("sub", v, m)), [wide, shift], kind, shape=x.shape
-    )
+    powers = lx.elementwise(lambda b, v, m: b.op("exp", b.op("sub", v, m)), [wide, shift], kind, shape=x.shape)
     total = lx.reduce("sum", powers, dims, True, kind)
-    whole = lx.elementwise(
-        lambda b, s, m: b.op("add", b.op("log", s), m), [total, shift], kind, shape=total.shape
-    )
+    whole = lx.elementwise(lambda b, s, m: b.op("add", b.op("log", s), m), [total, shift], kind, shape=total.shape)
     return _drop_dims(lx, lambda b, v: v, whole, dims, keepdim, out, val)

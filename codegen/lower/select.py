@@ -20,23 +20,14 @@ def where(lx: Lowering, node: Any, condition: Tensor, x: Operand, y: Operand) ->
         return None
     work = compute_type(dtype)
 
-    def compute(b: Builder, c: Value, u: Value, v: Value) -> Value:
-        return b.op("where", b.cast(c, "bool"), b.cast(u, work), b.cast(v, work))
+    tensors = [o for o in (x, y) if isinstance(o, Tensor)]
 
-    operands = [o if isinstance(o, Tensor) else _Constant(o) for o in (x, y)]
-    tensors = [o for o in operands if isinstance(o, Tensor)]
-
-    def with_numbers(b: Builder, c: Value, *values: Value) -> Value:
+    def choose(b: Builder, c: Value, *values: Value) -> Value:
         rest = iter(values)
-        both = [next(rest) if isinstance(o, Tensor) else number(b, o.value, work) for o in operands]
-        return compute(b, c, *both)
+        u, v = (b.cast(next(rest), work) if isinstance(o, Tensor) else number(b, o, work) for o in (x, y))
+        return b.op("where", b.cast(c, "bool"), u, v)
 
-    return result(lx, node, with_numbers, [condition, *tensors], None)
-
-
-class _Constant:
-    def __init__(self, value: Any):
-        self.value = value
+    return result(lx, node, choose, [condition, *tensors], None)
 
 
 @lowering("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
@@ -106,9 +97,7 @@ def triangle(lx: Lowering, node: Any, x: Tensor, diagonal: int = 0) -> Any:
 
 
 @lowering("aten.nan_to_num.default")
-def nan_to_num(
-    lx: Lowering, node: Any, x: Tensor, nan: Any = None, posinf: Any = None, neginf: Any = None
-) -> Any:
+def nan_to_num(lx: Lowering, node: Any, x: Tensor, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
     if x.dtype not in FLOATS or posinf is None or neginf is None:
         return None
 

@@ -16,9 +16,7 @@ from dyncomp.codegen.lower.tensor import Indices, Scope, Tensor
 MOST_PARTS = 4  # beyond that a chain of selections costs more than ATen's copies
 
 
-def _select_part(
-    lx: Lowering, node: Any, parts: Sequence[Tensor], dim: int, sizes: Sequence[int], keep: bool
-) -> Any:
+def _select_part(lx: Lowering, node: Any, parts: Sequence[Tensor], dim: int, sizes: Sequence[int], keep: bool) -> Any:
     """parts joined along `dim`; `keep`: the parts have that dim themselves."""
     val = node.meta["val"]
     dtype = dtype_of(val)
@@ -91,9 +89,7 @@ def constant_pad(lx: Lowering, node: Any, x: Tensor, pads: list[int], value: Any
 def _remap(lx: Lowering, node: Any, x: Tensor, to_source: Any) -> Any:
     """A fresh tensor whose elements come from other places of x."""
     val = node.meta["val"]
-    return lx.compute(
-        val.shape, x.dtype, lambda scope, index: scope.read(x, to_source(index)), [x], val.stride()
-    )
+    return lx.compute(val.shape, x.dtype, lambda scope, index: scope.read(x, to_source(index)), [x], val.stride())
 
 
 @lowering("aten.flip.default")

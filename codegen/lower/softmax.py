@@ -25,11 +25,11 @@ def _supported(x: Tensor, out: str | None) -> bool:
     return out is not None and compute_type(x.dtype) in FLOATS and 0 not in x.shape
 
 
-@lowering("aten._softmax.default", "aten.softmax.int", "aten._safe_softmax.default")
+@lowering("aten._softmax.default", "aten.softmax.int")
 def softmax(lx: Lowering, node: Any, x: Tensor, dim: int, extra: Any = None) -> Any:
     val = node.meta["val"]
     out = dtype_of(val)
-    if not _supported(x, out) or node.target.__name__.startswith("_safe"):
+    if not _supported(x, out):
         return None
     assert out is not None
     _, powers, total = _exponentials(lx, x, dim, compute_type(out))

@@ -143,6 +143,7 @@ class ExternCall:
     tensors: tuple[Tensor, ...] = ()
     note: str = ""
     ordered: bool = False
+    listed: bool = False  # the results are one list
     aliases: bool = False
 
 

@@ -66,9 +66,7 @@ def expand(lx: Lowering, node: Any, x: Tensor, sizes: list[int], implicit: bool 
 
 
 @lowering("aten.slice.Tensor")
-def slice_(
-    lx: Lowering, node: Any, x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
-) -> Any:
+def slice_(lx: Lowering, node: Any, x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
     dim %= len(x.shape)
     size = x.shape[dim]
     first = 0 if start is None else start

@@ -100,7 +100,7 @@ class _Chooser:
             self.cost[tensor], self.depth[tensor], self.big[tensor] = cost, depth, big
 
     def _worth(self, tensor: Pointwise, cost: int, big: int) -> bool:
-        if cost <= CHEAP and big <= 1:
+        if cost <= CHEAP and big <= 1 and tensor.streaming:
             return True
         readers = self.readers.get(tensor, [])
         if len(readers) != 1:

@@ -150,9 +150,7 @@ class _Nest:
         """Cuts a variable into (number of the block, place in the block)."""
         extent = var.extent.const
         block = Var(f"{var.name}b", const(-(-extent // size)))
-        rest: Index = (
-            const(size) if extent % size == 0 else minimum(const(size), const(extent) - block * size)
-        )
+        rest: Index = const(size) if extent % size == 0 else minimum(const(size), const(extent) - block * size)
         inner = Var(f"{var.name}i", rest)
         self.change[var] = block * size + inner
         return block, inner
@@ -176,9 +174,7 @@ class _Nest:
 
     def _stages(self, reduced: list[Var], rows: bool) -> list[Stmt]:
         rewriter = self._rewriter()
-        inner: list[Statements] = [
-            [_rebuilt(s, rewriter) for s in stage.inner] for stage in self.program.stages
-        ]
+        inner: list[Statements] = [[_rebuilt(s, rewriter) for s in stage.inner] for stage in self.program.stages]
         if rows:
             inner, self.scratch = cache_rows(self.program.builder, inner, reduced)
         out: list[Stmt] = []

@@ -117,9 +117,7 @@ def ordered(vars_: list[Var], accesses: list[Access], prefer_loads: bool) -> lis
     their place."""
     if len(vars_) < 2:
         return vars_
-    ranked = sorted(
-        (a for a in accesses if a.weight), key=lambda a: (a.weight, a.store != prefer_loads), reverse=True
-    )
+    ranked = sorted((a for a in accesses if a.weight), key=lambda a: (a.weight, a.store != prefer_loads), reverse=True)
     best = ranked[0] if ranked else None
     if best is None:
         return vars_
@@ -150,10 +148,7 @@ def _joins(accesses: list[Access], outer: Var, inner: Var) -> bool:
         if access.index.coefficient(outer) != access.index.coefficient(inner) * inner.extent.const:
             return False
         if any(
-            a in (outer, inner)
-            for atom, _ in access.index.terms
-            if not isinstance(atom, Var)
-            for a in _inside(atom)
+            a in (outer, inner) for atom, _ in access.index.terms if not isinstance(atom, Var) for a in _inside(atom)
         ):
             return False
     return True

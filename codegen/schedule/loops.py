@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from dyncomp.codegen.ir.index import Index, Var, as_index, const, variables
-from dyncomp.codegen.ir.nodes import Acc, Accumulate, Builder, Param, Store, Value
+from dyncomp.codegen.ir.index import Index, Var, as_index, bounds, const, variables
+from dyncomp.codegen.ir.nodes import Acc, Accumulate, Builder, Param, Position, Store, Value
 from dyncomp.codegen.ir.types import compute_type
 from dyncomp.codegen.lower.tensor import Indices, Pointwise, Reduce, Storage, Tensor, View, root
 from dyncomp.codegen.schedule.group import Group
@@ -65,6 +65,8 @@ class _Writer:
                 self._reduce(tensor, index)
             elif tensor in self.stored:
                 self._store(tensor, index, self._is_inner(tensor))
+            else:
+                self.read(tensor, index)  # in program order, so that long chains do not nest
         ins = list(self.params.items())
         params = [p for _, p in ins] + [p for _, p in self.outs]
         buffers: list[Tensor | None] = [t for t, _ in ins] + [t for t, _ in self.outs]
@@ -135,9 +137,7 @@ class _Writer:
     def _value_stage(self, root_value: Value) -> int:
         """Stages that must be over before a value can be computed."""
         needed = {acc.name for acc in results_in(root_value)}
-        return max(
-            (n + 1 for n, stage in enumerate(self.stages) for a in stage.accs if a.name in needed), default=0
-        )
+        return max((n + 1 for n, stage in enumerate(self.stages) for a in stage.accs if a.name in needed), default=0)
 
     # ---- the scope that bodies see
 
@@ -170,6 +170,8 @@ class _Writer:
         return self.b.load(self._in(tensor), self._address(tensor, index), (), guard)
 
     def checked(self, value: Value, extent: int) -> Value:
+        if _known_below(value, extent):
+            return value
         if self.flag is None:
             self.flag = Param("flag", "i64", "flag")
         return self.b.checked(value, extent, self.flag)
@@ -201,6 +203,14 @@ class _Writer:
         param = Param(f"out{len(self.outs)}", tensor.dtype, "out")
         self.outs.append((tensor, param))
         return param
+
+
+def _known_below(value: Value, extent: int) -> bool:
+    """True for a position that its variables' ranges keep in [0, extent)."""
+    if not isinstance(value, Position):
+        return False
+    span = bounds(value.index)
+    return span is not None and 0 <= span[0] and span[1] < extent
 
 
 def _offset(tensor: Tensor) -> int:

@@ -33,9 +33,7 @@ WORTH = 12  # machine operations saved an element
 Statements = list[Accumulate | Store]
 
 
-def cache_rows(
-    b: Builder, stages: list[Statements], reduced: list[Var]
-) -> tuple[list[Statements], list[Scratch]]:
+def cache_rows(b: Builder, stages: list[Statements], reduced: list[Var]) -> tuple[list[Statements], list[Scratch]]:
     """`stages`: the inner statements of each stage. Returns them rewritten, and the arrays that they use."""
     length = 1
     for var in reduced:
@@ -77,9 +75,7 @@ class _RowCache:
             own = bool(variables(value.index) & self.reduced)
         self.varies[value] = own or any(self.varies[c] for c in children)
         here = OPS[value.name].cost if isinstance(value, Op) else 0
-        self.cost[value] = (
-            here + sum(self.cost[c] for c in children if self.varies[c]) if self.varies[value] else 0
-        )
+        self.cost[value] = here + sum(self.cost[c] for c in children if self.varies[c]) if self.varies[value] else 0
 
     def _look_down(self, root: Value, number: int) -> None:
         stack = [root]

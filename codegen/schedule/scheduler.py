@@ -57,9 +57,7 @@ def _group(graph: LoweredGraph, plan: Plan) -> tuple[Grouping, list[int]]:
             previous = item if item.ordered else previous
         elif item in solid:
             grouping.add_tensor(item)
-    positions = [
-        u.last if isinstance(u, Group) else n for u, n in zip(grouping.units, grouping.born, strict=True)
-    ]
+    positions = [u.last if isinstance(u, Group) else n for u, n in zip(grouping.units, grouping.born, strict=True)]
     return grouping, positions
 
 

@@ -5,7 +5,8 @@ build([KernelSource(symbol, text), ...]) -> Built(addresses={symbol: address}, l
 
 from dyncomp.codegen.toolchain.build import Built, build, forget
 from dyncomp.codegen.toolchain.compiler import Compiler, find_compiler
+from dyncomp.codegen.toolchain.disk import clear_cache, describe_cache
 from dyncomp.codegen.toolchain.isa import Isa, current_isa
 from dyncomp.codegen.toolchain.source import KernelSource
 
-__all__ = ["Built", "Compiler", "Isa", "KernelSource", "build", "current_isa", "find_compiler", "forget"]
+__all__ = ["Built", "Compiler", "Isa", "KernelSource", "build", "clear_cache", "current_isa", "describe_cache", "find_compiler", "forget"]

@@ -139,3 +139,19 @@ def open_cache() -> DiskCache | None:
 def _default_folder() -> pathlib.Path:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return pathlib.Path(base) / "dyncomp"
+
+
+def describe_cache() -> str:
+    """Folder, number of libraries and size of the kernel cache, for people. Raises OSError if it cannot be read."""
+    cache = open_cache()
+    if cache is None:
+        return "off" if not config.disk_cache else "not usable (see the warning)"
+    sizes = [path.stat().st_size for path in cache.libraries.iterdir()]
+    return f"{cache.root}: {len(sizes)} libraries, {sum(sizes) / 2**20:.1f} of at most {config.cache_size_mb} MiB"
+
+
+def clear_cache() -> None:
+    """Deletes every kernel on disk; those loaded in running processes stay usable."""
+    cache = open_cache()
+    if cache is not None:
+        cache.trim(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch.fx
@@ -13,7 +14,7 @@ from dyncomp.aot.tape import Constant, Input, Node, Tape, map_nodes
 from dyncomp.fake.tensor import TensorMeta, make_fake
 
 
-def build_graph(tape: Tape, inputs: list[Any], epilogue: Epilogue) -> AtenGraph:
+def build_graph(tape: Tape, inputs: list[Any], epilogue: Epilogue, original: Callable[..., Any]) -> AtenGraph:
     """One fx node a tape node; placeholders first, in the order of the inputs, also for inputs that nobody
     reads.
     """
@@ -34,7 +35,8 @@ def build_graph(tape: Tape, inputs: list[Any], epilogue: Epilogue) -> AtenGraph:
     wanted = [made[node] for node in epilogue.nodes()]
     graph.output(tuple(wanted))
     outputs = [("node", made[rule[1]]) if rule[0] == "node" else rule for rule in epilogue.outputs]
-    return AtenGraph(graph, constants, [(i, made[node]) for i, node in epilogue.mutations], outputs)
+    mutations = [(i, made[node]) for i, node in epilogue.mutations]
+    return AtenGraph(graph, constants, mutations, outputs, original)
 
 
 def _build_node(graph: torch.fx.Graph, node: Node, made: dict[Node, Any], constants: dict[str, Any]) -> Any:

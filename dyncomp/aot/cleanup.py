@@ -34,6 +34,13 @@ aten = torch.ops.aten
 _COPIES = frozenset({aten.clone.default, aten._to_copy.default})
 
 
+def clean(tape: Tape, kept: list[Node]) -> tuple[Tape, list[Node]]:
+    """All passes, in order."""
+    for run_pass in (drop_no_ops, merge_equal, drop_dead):
+        tape, kept = run_pass(tape, kept)
+    return tape, kept
+
+
 def drop_no_ops(tape: Tape, kept: list[Node]) -> tuple[Tape, list[Node]]:
     return _substitute(tape, kept, _simpler)
 

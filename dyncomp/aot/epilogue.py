@@ -102,7 +102,7 @@ def _tensor_rule(
         if not store.exact:
             raise Unsupported("outputs that share memory with gaps that was written in place")
         return _alias(("output", owner), shared.meta, meta)
-    return ("node", _exact(recorder, fake))
+    return ("node", exact_node(recorder, fake))
 
 
 def _alias(base: tuple[str, int], base_meta: TensorMeta, meta: TensorMeta) -> Rule:
@@ -111,7 +111,7 @@ def _alias(base: tuple[str, int], base_meta: TensorMeta, meta: TensorMeta) -> Ru
     return ("view", base, meta.shape, meta.strides, meta.offset - base_meta.offset)
 
 
-def _exact(recorder: Recorder, fake: FakeTensor) -> Node:
+def exact_node(recorder: Recorder, fake: FakeTensor) -> Node:
     """The node of an output, laid out as in eager."""
     node, meta = recorder.read(fake), fake.meta
     if node.meta.strides == meta.strides:

@@ -16,18 +16,22 @@ from dyncomp.aot.run import Runner
 
 @dataclasses.dataclass(eq=False)
 class AtenGraph:
-    """`mutations`: (input index, fx node of its new value). `outputs`: rules, see `aot.epilogue`.
+    """A functional graph and its epilogue.
+
+    `mutations`: (input index, fx node of its new value). `outputs`: rules, see `aot.epilogue`.
     `constants`: by target.
 
     `node.meta["val"]` is a FakeTensor, or a tuple/list of them; its strides are those of eager.
     `node.meta["user_line"]` is the user's (file, line) where known.
-    A graph with mutations holds for inputs that share no memory with a mutated one: see `overlaps`.
+    `original` is the torch-level graph. A graph with mutations holds for inputs that share no memory with a
+    mutated one (see `overlaps`); for others the original must run.
     """
 
     graph: torch.fx.Graph
     constants: dict[str, torch.Tensor]
     mutations: list[tuple[int, torch.fx.Node]]
     outputs: list[tuple[Any, ...]]
+    original: Callable[..., Any]
 
     @functools.cached_property
     def placeholders(self) -> list[torch.fx.Node]:
@@ -35,7 +39,8 @@ class AtenGraph:
 
     @functools.cached_property
     def _runner(self) -> Runner:
-        return Runner(self.compute, [index for index, _ in self.mutations], self.outputs, self.overlaps)
+        mutated = [index for index, _ in self.mutations]
+        return Runner(self.compute, mutated, self.outputs, self.overlaps, self.original)
 
     @functools.cached_property
     def compute(self) -> Callable[..., tuple[torch.Tensor, ...]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dyncomp.aot.errors import Unsupported
+from dyncomp import counters
 
 
 class Runner:
@@ -19,13 +19,17 @@ class Runner:
         mutated: list[int],
         rules: list[tuple[Any, ...]],
         overlaps: Callable[[Any], bool],
+        original: Callable[..., Any],
     ):
-        self.compute, self.mutated, self.rules, self.overlaps = compute, mutated, rules, overlaps
+        self.compute, self.mutated, self.rules = compute, mutated, rules
+        self.overlaps, self.original = overlaps, original
         self.fresh = sum(rule[0] == "node" for rule in rules)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         if self.overlaps(inputs):
-            raise Unsupported("a mutated input shares memory with another input")
+            counters.add_fallback("aliased-inputs")
+            results = self.original(*inputs)
+            return tuple(results) if isinstance(results, (tuple, list)) else (results,)
         # The casts of autocast are operations of the graph already.
         with torch.no_grad(), torch._C._DisableAutocast():
             values = self.compute(*inputs)

@@ -8,47 +8,33 @@ def forward(self, x):              def forward(x):
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.fx
 
 from dyncomp import config, log
-from dyncomp.aot import cleanup
 from dyncomp.aot.build import build_graph
+from dyncomp.aot.cleanup import clean
 from dyncomp.aot.epilogue import Epilogue, own_memory, plan_epilogue
-from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.graph import AtenGraph
+from dyncomp.aot.interpret import enter_inputs, flat, interpret, state_restored, typed_errors
 from dyncomp.aot.tracer import TraceMode
 from dyncomp.aot.verify import verify
-from dyncomp.errors import InternalError
-from dyncomp.fake import FakeError, FakeMode
-
-# What torch raises for wrong shapes, dtypes and arguments.
-_EAGER_ERRORS = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
-_PASSES = (cleanup.drop_no_ops, cleanup.merge_equal, cleanup.drop_dead)
 
 
 def trace_inference(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> AtenGraph:
     """The functional ATen graph of `gm` on inputs like these (fakes, or real tensors); no gradients."""
     mode = TraceMode()
-    fakes = _enter_inputs(mode, inputs)
-    try:
-        with _state_restored(), torch._C._AutoDispatchBelowAutograd(), mode:
-            returned = _interpret(gm, fakes, mode)
+    fakes = enter_inputs(mode, inputs)
+    with typed_errors():
+        with state_restored(), torch._C._AutoDispatchBelowAutograd(), mode:
+            returned = interpret(gm, fakes, mode)
         with torch._C._AutoDispatchBelowAutograd():
-            epilogue = plan_epilogue(mode.recorder, fakes, _flat(returned))
+            epilogue = plan_epilogue(mode.recorder, fakes, flat(returned))
             epilogue = _clean(mode, epilogue)
-    except InternalError:
-        raise
-    except FakeError as error:
-        raise Unsupported(str(error)) from error
-    except _EAGER_ERRORS as error:
-        # Eager raises it too, at the right moment and after the right side effects.
-        raise Unsupported(f"the program raises {type(error).__name__}: {error}") from error
-    graph = build_graph(mode.recorder.tape, fakes, epilogue)
+    graph = build_graph(mode.recorder.tape, fakes, epilogue, gm)
     if config.verify_passes:
         verify(graph)
     log.write("aot", "%s", graph)
@@ -56,80 +42,6 @@ def trace_inference(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> AtenGrap
 
 
 def _clean(mode: TraceMode, epilogue: Epilogue) -> Epilogue:
-    tape = mode.recorder.tape
-    for run_pass in _PASSES:
-        tape, nodes = run_pass(tape, epilogue.nodes())
-        epilogue = epilogue.with_nodes(nodes)
+    tape, nodes = clean(mode.recorder.tape, epilogue.nodes())
     mode.recorder.tape = tape
-    return own_memory(mode.recorder, epilogue)
-
-
-def _enter_inputs(mode: TraceMode, inputs: Sequence[Any]) -> list[Any]:
-    """Own fakes for the inputs, sharing storage identities as the given ones do."""
-    outside = FakeMode()
-    fakes: list[Any] = []
-    for index, value in enumerate(inputs):
-        if isinstance(value, torch.Tensor):
-            given = outside.from_real(value)
-            fakes.append(mode.add_input(given, index, given.fake_storage))
-        else:
-            fakes.append(value)
-    return fakes
-
-
-def _interpret(gm: torch.fx.GraphModule, inputs: list[Any], mode: TraceMode) -> Any:
-    values: dict[torch.fx.Node, Any] = {}
-    rest = iter(inputs)
-
-    def load(argument: Any) -> Any:
-        return torch.fx.node.map_arg(argument, values.__getitem__)
-
-    for node in gm.graph.nodes:
-        mode.recorder.line = node.meta.get("user_line")
-        if node.op == "placeholder":
-            values[node] = next(rest)
-        elif node.op == "get_attr":
-            values[node] = _attribute(gm, node.target)
-        elif node.op == "output":
-            return load(node.args[0])
-        else:
-            args, kwargs = load(node.args), load(node.kwargs)
-            if node.op == "call_method":
-                values[node] = getattr(args[0], node.target)(*args[1:], **kwargs)
-            else:
-                target = node.target if node.op == "call_function" else gm.get_submodule(node.target)
-                values[node] = target(*args, **kwargs)
-    raise Unsupported("a graph without an output")
-
-
-def _attribute(gm: torch.fx.GraphModule, path: str) -> Any:
-    value: Any = gm
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value
-
-
-def _flat(returned: Any) -> list[Any]:
-    if isinstance(returned, (tuple, list)):
-        for value in returned:
-            if isinstance(value, (tuple, list, dict)):
-                raise Unsupported("a graph that returns nested containers")
-        return list(returned)
-    return [returned]
-
-
-@contextlib.contextmanager
-def _state_restored() -> Iterator[None]:
-    """Grad mode and autocast are set by nodes of the graph; the caller gets its own back."""
-    grad = torch.is_grad_enabled()
-    cached = torch.is_autocast_cache_enabled()
-    devices = ["cpu", "cuda"]
-    autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in devices]
-    try:
-        yield
-    finally:
-        torch.set_grad_enabled(grad)
-        torch.set_autocast_cache_enabled(cached)
-        for device, enabled, dtype in autocast:
-            torch.set_autocast_enabled(device, enabled)
-            torch.set_autocast_dtype(device, dtype)
+    return own_memory(mode.recorder, epilogue.with_nodes(nodes))

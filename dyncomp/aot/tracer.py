@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from dyncomp.aot import normalize
+from dyncomp.aot.drawing import record_bernoulli
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.leaf import keeps_whole
 from dyncomp.aot.overlap import check_overlap
@@ -144,6 +145,12 @@ class TraceMode(FakeMode):
             return args[0]
         if op._schema.name in ("aten::zero_", "aten::fill_"):
             self._write(args[0], self._filled(args[0], args[1] if len(args) > 1 else 0))
+            return args[0]
+        if op is aten.bernoulli_.float and bound.get("generator") is None:
+            drawn = record_bernoulli(
+                self.recorder, self.recorder.read(args[0]), args[0].meta, bound.get("p", 0.5)
+            )
+            self._write(args[0], drawn)
             return args[0]
         return self._by_twin(facts, bound, args, kwargs, result)
 

@@ -51,7 +51,21 @@ def evaluate(facts: OpFacts, args: Any, kwargs: Any) -> Any:
     if facts.op is aten._local_scalar_dense.default and type(args[0]) is FakeTensor:
         known = value_of(args[0])
         return None if known is None else _outside(known.item)
+    if _is_all_numbers(facts, args, kwargs):
+        literal = _outside(lambda: facts.op(*args, **kwargs))
+        fake = make_fake(meta_of_real(literal))
+        remember(fake, literal)
+        return fake
     return None
+
+
+def _is_all_numbers(facts: OpFacts, args: Any, kwargs: Any) -> bool:
+    """`torch.div(7, 2)`: a tensor operation that was given Python numbers alone."""
+    if facts.random or not args or type(args[0]) not in (int, float, bool, complex):
+        return False
+    if not isinstance(facts.op._schema.arguments[0].type, torch.TensorType):
+        return False
+    return not any(isinstance(arg, torch.Tensor | list | tuple) for arg in (*args, *kwargs.values()))
 
 
 def view(facts: OpFacts, base: FakeTensor, result: Any, args: Any, kwargs: Any) -> None:

@@ -9,7 +9,7 @@ import torch
 from dyncomp.fake.errors import NoShapeRule
 from dyncomp.fake.facts import Kind, OpFacts, facts_of
 from dyncomp.fake.infer import infer
-from dyncomp.fake.registry import RULES
+from dyncomp.fake.registry import ELEMENTWISE, RULES
 from dyncomp.fake.tensor import FakeTensor, TensorMeta, make_fake
 from dyncomp.fake.twin import functional_twin
 from dyncomp.shape.layout import may_overlap_itself
@@ -47,7 +47,13 @@ def infer_written(facts: OpFacts, args: Any, kwargs: Any) -> Any:
     """
     if facts.op not in RULES and facts.written == (0,) and type(args[0]) is TensorMeta:
         target = args[0]
-        rule = RULES.get(_twin_or_self(facts.op))
+        twin = _twin_or_self(facts.op)
+        if twin in ELEMENTWISE and may_overlap_itself(target.shape, target.strides):
+            raise RuntimeError(
+                "unsupported operation: more than one element of the written-to tensor refers to a single "
+                "memory location. Please clone() the tensor before performing the operation."
+            )
+        rule = RULES.get(twin)
         result = rule(*args, **kwargs) if rule is not None else None
         if (
             type(result) is TensorMeta

@@ -14,6 +14,8 @@ import torch
 
 Rule = Callable[..., Any]
 RULES: dict[torch._ops.OpOverload, Rule] = {}
+# Operations of eager's elementwise iterator, whose in-place forms refuse memory that overlaps itself.
+ELEMENTWISE: set[torch._ops.OpOverload] = set()
 
 
 def find_op(name: str) -> torch._ops.OpOverload | None:
@@ -22,7 +24,7 @@ def find_op(name: str) -> torch._ops.OpOverload | None:
     return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
 
 
-def register(names: str, function: Rule) -> None:
+def register(names: str, function: Rule, elementwise: bool = False) -> None:
     """Enters one rule for the space-separated operations; a second rule for an operation is refused."""
     for name in names.split():
         op = find_op(name)
@@ -31,6 +33,8 @@ def register(names: str, function: Rule) -> None:
         if op in RULES:
             raise ValueError(f"two shape rules for {op}")
         RULES[op] = function
+        if elementwise:
+            ELEMENTWISE.add(op)
 
 
 def rule(names: str) -> Callable[[Rule], Rule]:

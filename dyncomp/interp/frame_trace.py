@@ -164,8 +164,8 @@ def _has_tensors(obj: Any, depth: int = 2) -> bool:
 
 def _refuse_open_generators(trace: Trace) -> None:
     """CPython closes a generator that nobody holds; the graph cannot say when."""
-    for generator in trace.state.get("generators", ()):
-        if generator.must_be_closed():
+    for generator in list(trace.state.get("generators", ())):
+        if generator.must_be_closed(trace):
             raise Unreconstructible(generator, f"{generator.describe()}, left inside a try or with,")
 
 

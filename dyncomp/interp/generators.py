@@ -6,12 +6,21 @@ import types
 from collections.abc import Sequence
 
 from dyncomp.errors import GraphBreak
-from dyncomp.interp.machine import Frame
+from dyncomp.interp.machine import Frame, NotQuiet
 from dyncomp.values.base import Builder, PyRaise, Tracer, Value
 from dyncomp.values.builtin_kind import builtin_method
 from dyncomp.values.exception import ExceptionValue
 from dyncomp.values.function import FunctionValue
 from dyncomp.values.iterators import IteratorValue
+
+# What an `except` that does not match does on its way out.
+_QUIET = frozenset({
+    "PUSH_EXC_INFO", "CHECK_EXC_MATCH", "POP_EXCEPT", "RERAISE", "COPY", "SWAP", "POP_TOP", "NOP", "RESUME",
+    "LOAD_GLOBAL",
+    "LOAD_CONST", "LOAD_FAST", "STORE_FAST", "DELETE_FAST", "JUMP", "POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE",
+    "TO_BOOL",
+    "RETURN_VALUE", "STOPITERATION_ERROR", "BUILD_TUPLE",
+})  # fmt: skip
 
 
 class GeneratorValue(IteratorValue):
@@ -61,8 +70,8 @@ class GeneratorValue(IteratorValue):
     def _run(self, tx: Tracer, thrown: ExceptionValue | None) -> Value:
         self.running = True
         try:
-            if thrown is not None:
-                self.frame.unwind(PyRaise(thrown), self.frame.op)
+            if thrown is not None and not self.frame.unwind(thrown, self.frame.op):
+                raise PyRaise(thrown)
             value = self.frame.run()
         except PyRaise as error:
             self.finished = True
@@ -110,13 +119,19 @@ class GeneratorValue(IteratorValue):
         self.finished = True
         return tx.constant(None)
 
-    def must_be_closed(self) -> bool:
-        """Dropping it in this state would run code: a `finally`, an `except`, or the end of a `with`."""
-        handler = self.frame.op.handler
-        if not self.started or self.finished or handler is None:
+    def must_be_closed(self, tx: Tracer) -> bool:
+        """Whether dropping it in this state would do anything. Asked when the trace is over: it is closed to
+        find out."""
+        if not self.started or self.finished or self.frame.op.handler is None:
             return False
-        # From Python 3.12 on every body stands in a handler that only turns StopIteration into RuntimeError.
-        return self.frame.ops[handler.target].name != "STOPITERATION_ERROR"
+        self.frame.only = _QUIET
+        try:
+            self._close(tx)
+        except PyRaise:
+            return False  # an exception of a generator that is dropped goes nowhere
+        except NotQuiet:
+            return True
+        return False
 
     def reconstruct(self, builder: Builder) -> None:
         if self.started:

@@ -49,7 +49,7 @@ def refuse(function: FunctionValue) -> None:
     reason = BREAKING_MODULES.get(module) or BREAKING_MODULES.get(package)
     if reason is not None:
         raise GraphBreak(reason, f"call of {module}.{function.qualname}")
-    if package == "dyncomp":
+    if package == "dyncomp" and module != "dyncomp.entry":
         raise GraphBreak("unsupported-call", f"call of {module}.{function.qualname}")
     if function.code.co_flags & _ASYNC:
         raise GraphBreak("generator", f"{function.qualname} is asynchronous")

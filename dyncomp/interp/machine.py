@@ -40,6 +40,10 @@ class NullValue(Value):
 NULL = NullValue()
 
 
+class NotQuiet(Exception):
+    """A frame that may only run some instructions met another one."""
+
+
 class UnreadArgument(Value):
     """An argument slot that the frame has not looked at."""
 
@@ -69,6 +73,7 @@ class Frame:
         self.result: Value | None = None
         self.yielded = False
         self.executed = 0
+        self.only: frozenset[str] | None = None  # the instructions that may run from now on
         self.verify = config.verify_passes
 
     # -- stack ----------------------------------------------------------------------------------------------
@@ -128,6 +133,8 @@ class Frame:
                 self.op = op = ops[self.ip]
                 if self.top:
                     trace.before_top_step(self)
+                if self.only is not None and op.name not in self.only:
+                    raise NotQuiet
                 self.ip += 1
                 self.executed += 1
                 self._step(op)
@@ -149,7 +156,8 @@ class Frame:
                     "graph-too-large", f"more than {config.unroll_limit} instructions in one frame"
                 )
         except PyRaise as error:
-            self.unwind(error, op)
+            if not self.unwind(error.value, op):
+                raise
         except GraphBreak as error:
             self.trace.note_break(error)
             raise
@@ -168,20 +176,20 @@ class Frame:
         reason, detail = BREAKS.get(op.name, ("unsupported-opcode", f"the instruction {op.name}"))
         raise GraphBreak(reason, detail)
 
-    def unwind(self, error: PyRaise, op: Op) -> None:
-        """Sends an exception to this frame's handler for `op`, or on to the caller."""
-        value = error.value
+    def unwind(self, value: Value, op: Op) -> bool:
+        """Goes to this frame's handler for an exception of `op`; False if there is none."""
         assert isinstance(value, ExceptionValue)
         if self.top and value.origin is None:
             value.origin = self.trace.top_step
         self.trace.note_raise(value)
         if op.handler is None:
-            raise error
+            return False
         del self.stack[op.handler.depth :]
         if op.handler.push_lasti:
             self.stack.append(self.trace.constant(op.raw[-1].offset))
         self.push(value)
         self.ip = op.handler.target
+        return True
 
     # -- exceptions being handled ----------------------------------------------------------------------------
     def current_exception(self) -> ExceptionValue | None:

@@ -103,8 +103,12 @@ class Trace:
         return self.top_step
 
     def close(self) -> None:
-        """Lets go of the user's objects: tracebacks of breaks may keep the trace itself alive for a while."""
-        self._alive.clear()
+        """Lets go of the user's objects now, not when the garbage collector meets the cycles among values."""
+        for value in (*self._by_source.values(), *self._by_id.values(), *self._fixed.values()):
+            vars(value).clear()
+        if self.top is not None:
+            vars(self.top).clear()
+        vars(self).clear()
 
     def last_stack(self) -> tuple[tuple[str, int, str], ...]:
         return (self.top.where(),) if self.top is not None else ()

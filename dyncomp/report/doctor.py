@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import os
 import platform
 import sys
 from collections.abc import Callable
@@ -35,8 +34,13 @@ def _runtime() -> Finding:
     try:
         frame = importlib.import_module("dyncomp._frame")
     except ImportError as error:
-        return Finding("native runtime", "bad", str(error), "rebuild: python -m pip install --no-build-isolation --force-reinstall dyncomp")
-    return Finding("native runtime", "ok", os.path.basename(os.path.dirname(frame.__file__ or "")) or "loaded")
+        return Finding(
+            "native runtime",
+            "bad",
+            str(error),
+            "rebuild: python -m pip install --no-build-isolation --force-reinstall dyncomp",
+        )
+    return Finding("native runtime", "ok", f"built for torch {frame._core.TORCH_VERSION}")
 
 
 def _compiler() -> Finding:
@@ -44,8 +48,15 @@ def _compiler() -> Finding:
     try:
         found = toolchain.find_compiler()
     except RuntimeError as error:
-        return Finding("C++ compiler", "warn", str(error).splitlines()[0], "install g++ or clang++; without one, ATen ops are run instead of fused kernels")
-    return Finding("C++ compiler", "ok", str(found))
+        return Finding(
+            "C++ compiler",
+            "warn",
+            str(error).splitlines()[0],
+            "install g++ or clang++; without one, ATen ops are run instead of fused kernels",
+        )
+    return Finding(
+        "C++ compiler", "ok", f"{' '.join(found.command)}: {found.version}, vectors: {toolchain.current_isa().name}"
+    )
 
 
 def _gpu() -> Finding:

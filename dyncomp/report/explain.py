@@ -57,7 +57,9 @@ class Explanation:
             f"{len(self.skipped)} frame(s) left alone, {len(self.guards)} guards"
         ]
         for i, frame in enumerate(self.frames):
-            lines.append(f"\n[{i}] {frame.name} ({frame.filename}:{frame.line}), {frame.graph_size} operations, {frame.seconds * 1e3:.0f} ms")
+            lines.append(
+                f"\n[{i}] {frame.name} ({frame.filename}:{frame.line}), {frame.graph_size} operations, {frame.seconds * 1e3:.0f} ms"
+            )
             if frame.recompile_reason:
                 lines.append(f"  compiled again because {frame.recompile_reason}")
             lines += [f"  break {record}" for record in frame.breaks]
@@ -74,10 +76,14 @@ class Explanation:
         """Writes a page that stands alone and returns its path."""
         body = []
         for frame in self.frames:
-            body.append(f"<h2>{html.escape(frame.name)}</h2><p>{html.escape(frame.filename)}:{frame.line}, {frame.graph_size} operations</p>")
+            body.append(
+                f"<h2>{html.escape(frame.name)}</h2><p>{html.escape(frame.filename)}:{frame.line}, {frame.graph_size} operations</p>"
+            )
             for record in [*frame.breaks, *([frame.skipped] if frame.skipped else [])]:
                 body.append(f"<pre class=break>{html.escape(str(record))}</pre>")
-            body.append("<details><summary>guards</summary><pre>" + html.escape("\n".join(frame.guards)) + "</pre></details>")
+            body.append(
+                "<details><summary>guards</summary><pre>" + html.escape("\n".join(frame.guards)) + "</pre></details>"
+            )
             if frame.graph:
                 body.append("<details><summary>graph</summary><pre>" + html.escape(frame.graph) + "</pre></details>")
         style = "body{font-family:sans-serif;max-width:70em;margin:2em auto}pre{background:#f4f4f4;padding:.6em;overflow:auto}.break{background:#fdeaea}"

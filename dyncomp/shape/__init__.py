@@ -1,1 +1,1 @@
-"""Sizes and strides: the layout rules of eager, free of tensors."""
+"""Sizes: layout rules free of tensors, and symbolic numbers with what is known about them."""

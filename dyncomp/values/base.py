@@ -248,6 +248,8 @@ class Value:
 
     def next(self, tx: Tracer) -> Value | None:
         """`next(self)` for iterators; None when exhausted."""
+        if hasattr(self.python_type(), "__next__"):
+            raise GraphBreak("unsupported-object", f"next({self.describe()})")
         tx.raise_(TypeError, f"'{self.python_type().__name__}' object is not an iterator")
 
     def unpack(self, tx: Tracer) -> list[Value]:

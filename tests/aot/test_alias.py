@@ -85,7 +85,15 @@ METADATA: list[Callable[..., Any]] = [
     lambda x: x.transpose_(0, -1),
 ]
 
-KNOWN_LIMITS = ("shares memory", "another dtype", "expanded tensor", "as_strided")
+KNOWN_LIMITS = (
+    "on a graph input",
+    "reads memory",
+    "gaps",
+    "shares memory",
+    "another dtype",
+    "expanded tensor",
+    "as_strided",
+)
 
 
 def _inputs(layout: str) -> list[torch.Tensor]:

@@ -86,6 +86,8 @@ def test_recurrent_net() -> None:
         lambda x: F.dropout(x, 0.5, inplace=True),
         lambda x: (F.alpha_dropout(x, 0.2), torch.randperm(6), torch.bernoulli(x.sigmoid())),
         lambda x: x.t().clone().exponential_(),
+        lambda x: F.dropout(x.t(), 0.4) + F.dropout(x[:, ::2].t(), 0.4).sum(),
+        lambda x: F.dropout(x.view(4, 10, 5).permute(2, 0, 1), 0.4),
     ],
 )
 def test_random_operations_draw_what_eager_draws(draw) -> None:  # type: ignore[no-untyped-def]
@@ -211,6 +213,8 @@ def test_written_input_that_shares_memory_is_refused() -> None:
         trace(gm, [x, x.view(3)])
     graph = trace(gm, [x.clone(), x.clone()])
     assert graph.overlaps([x, x.view(3)]) and not graph.overlaps([x, x.clone()])
+    expected = x * 2
+    assert torch.equal(graph.run(x, x.view(3))[0], expected)
 
 
 def test_text_of_a_graph_runs() -> None:

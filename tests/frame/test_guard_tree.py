@@ -254,8 +254,9 @@ def test_identity_holds_weakly():
 
 CONSTANTS = [
     0, 1, -1, 10**30, True, False, 0.0, -0.0, 1.0, float("nan"), float("inf"), 1j,
-    complex(0.0, -0.0), "", "a", "\ud800", b"", b"a", None, ..., (), (1,), (True,), (1.0,), ((1, "x"), None), frozenset(), frozenset({1}),
-    frozenset({True}), frozenset({1.0}), slice(1, None), slice(True, None), range(3),
+    complex(0.0, -0.0), "", "a", "\ud800", b"", b"a", None, ..., (), (1,), (True,), (1.0,), ((1, "x"), None),
+    frozenset(), frozenset({1}), frozenset({True}), frozenset({1.0}), slice(1, None),
+    slice(True, None), range(3),
 ]  # fmt: skip
 
 

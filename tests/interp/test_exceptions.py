@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from tests.interp.programs import X, trace, whole
+from tests.interp.tracing import X, trace, whole
 
 
 class Custom(ValueError):

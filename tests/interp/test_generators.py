@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.interp.programs import broken, whole
+from tests.interp.tracing import broken, whole
 
 
 def plain(x):
@@ -111,7 +111,7 @@ def leaves_started(x):
 
 def test_started_generator_escapes():
     import dyncomp
-    from tests.interp.programs import X
+    from tests.interp.tracing import X
 
     first, it = dyncomp.optimize(leaves_started, backend="eager")(X)
     assert first.equal((X + 1) * 2) and it.send(5).equal(X + 5)

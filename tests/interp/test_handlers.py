@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.interp.programs import X, broken, trace, whole
+from tests.interp.tracing import X, broken, trace, whole
 
 LIMIT = 3
 

@@ -4,7 +4,14 @@ import sys
 
 
 def run(*args, cwd=None):
-    return subprocess.run([sys.executable, "-m", "dyncomp", *args], capture_output=True, text=True, cwd=cwd, timeout=240, env=dict(os.environ))
+    return subprocess.run(
+        [sys.executable, "-m", "dyncomp", *args],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=240,
+        env=dict(os.environ),
+    )
 
 
 def test_doctor():

@@ -13,4 +13,6 @@ def test_every_stage_leaves_a_file(tmp_path):
     names = " ".join(sorted(p.name for p in folder.iterdir()))
     for stage in ("user_bytecode", "guards", "fx_graph", "aten_graph", "loops", "kernels", "plan"):
         assert stage in names, names
-    assert (folder / next(p.name for p in folder.iterdir() if "fx_graph" in p.name)).read_text().count("def forward") == 1
+    assert (folder / next(p.name for p in folder.iterdir() if "fx_graph" in p.name)).read_text().count(
+        "def forward"
+    ) == 1

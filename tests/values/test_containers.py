@@ -1,4 +1,4 @@
-"""Lists, tuples, dictionaries, sets, deques and iterators: made inside, read from outside, changed outside."""
+"""Lists, tuples, dictionaries, sets, deques, iterators: made inside, read from outside, changed outside."""
 
 import collections
 import itertools
@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.interp.programs import X, broken, guards, trace, whole
+from tests.interp.tracing import X, broken, guards, trace, whole
 
 Pair = collections.namedtuple("Pair", "left right")
 

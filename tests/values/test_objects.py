@@ -10,7 +10,7 @@ import types
 import pytest
 
 import dyncomp
-from tests.interp.programs import X, guards, whole
+from tests.interp.tracing import X, guards, whole
 
 
 class Color(enum.Enum):

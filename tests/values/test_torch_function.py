@@ -179,3 +179,7 @@ def test_values_of_literals_are_known():
         return x[:, 1 : span - 2] * span.item() if span > 3 else x
 
     eager(f, X)
+
+
+def test_tensor_operations_on_numbers():
+    eager(lambda x: x.reshape(torch.div(x.numel(), 2, rounding_mode="trunc"), 2) + torch.add(1, 2), X)

@@ -12,7 +12,13 @@ from dyncomp.fake.promotion import BOOLS, FLOATS, REALS
 from dyncomp.fake.registry import register, rule
 from dyncomp.fake.rules.view import wrap_dim
 from dyncomp.fake.tensor import TensorMeta
-from dyncomp.shape.layout import broadcast, contiguous_strides, may_overlap_itself, preserved_strides
+from dyncomp.shape.layout import (
+    broadcast,
+    contiguous_strides,
+    may_overlap_itself,
+    preserved_strides,
+    suggested_strides,
+)
 
 
 def row_major(x: TensorMeta, dtype: torch.dtype | None = None) -> TensorMeta:
@@ -39,7 +45,8 @@ def _triangle(x: TensorMeta, diagonal: int = 0) -> TensorMeta | None:
 def _roll(x: TensorMeta, shifts: Any, dims: Any = ()) -> TensorMeta | None:
     if not dims or len(shifts) != len(dims) or any(wrap_dim(d, x.ndim) is None for d in dims):
         return None
-    return row_major(x)
+    strides = suggested_strides(x.shape, x.shape, x.strides)
+    return TensorMeta(x.shape, strides, x.dtype, x.device)
 
 
 @rule("flip")

@@ -33,7 +33,7 @@ def _unary(names: str, domain: frozenset[torch.dtype], dtype_of: Any) -> None:
             return None
         return elementwise((x,), dtype_of(x.dtype))
 
-    register(names, shape)
+    register(names, shape, elementwise=True)
 
 
 def _binary(names: str, domain: frozenset[torch.dtype], dtype_of: Any) -> None:
@@ -48,7 +48,7 @@ def _binary(names: str, domain: frozenset[torch.dtype], dtype_of: Any) -> None:
             return None
         return elementwise(tensors, dtype_of(common), with_number=len(tensors) < 2)
 
-    register(names, shape)
+    register(names, shape, elementwise=True)
 
 
 def _same(dtype: torch.dtype) -> torch.dtype:

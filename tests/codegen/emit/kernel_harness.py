@@ -54,9 +54,9 @@ def guarded(tensor, at_end=True):
     return out
 
 
-def function(kernel, isa="auto"):
+def function(kernel, isa=None):
     verify(kernel)
-    with config.patch(vector_isa=isa):
+    with config.patch(vector_isa=isa or config.vector_isa):
         source = emit(kernel)
         built = toolchain.build([source])
     return SIGNATURE(built.addresses[source.symbol]), source
@@ -67,7 +67,7 @@ def units_of(kernel, sizes):
     return math.prod(ix.evaluate(axis.extent, values) for axis in kernel.axes)
 
 
-def run(kernel, *tensors, sizes=(), isa="auto", cuts=()):
+def run(kernel, *tensors, sizes=(), isa=None, cuts=()):
     """Runs all units, cut into ranges at `cuts`; results are in the output tensors. Returns the C++ text."""
     compiled, source = function(kernel, isa)
     pointers = (ctypes.c_void_p * max(1, len(tensors)))(*[t.data_ptr() for t in tensors])
@@ -78,7 +78,7 @@ def run(kernel, *tensors, sizes=(), isa="auto", cuts=()):
     return source.text
 
 
-def pointwise(function_of_values, *inputs, out_dtype=None, isa="auto"):
+def pointwise(function_of_values, *inputs, out_dtype=None, isa=None):
     """Applies `function_of_values(builder, *loads) -> value` to flat tensors of equal length."""
     b = Builder()
     n = ix.as_index(ix.Size("n"))
@@ -95,7 +95,7 @@ def pointwise(function_of_values, *inputs, out_dtype=None, isa="auto"):
     return out
 
 
-def multi_pointwise(values_of, out_dtypes, *inputs, isa="auto"):
+def multi_pointwise(values_of, out_dtypes, *inputs, isa=None):
     """One kernel with several outputs: `values_of(builder, *loads) -> [value, ...]`."""
     b = Builder()
     i = ix.Var("i", ix.as_index(ix.Size("n")))

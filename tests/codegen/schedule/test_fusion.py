@@ -135,3 +135,22 @@ def test_fusion_can_be_switched_off():
 def test_random_calls_keep_their_order():
     names = [s.name for s in schedule_of(lambda x: (torch.rand_like(x), torch.randn_like(x)), R(4)).steps]
     assert names == ["aten::rand_like", "aten::randn_like"]
+
+
+def test_long_chains_do_not_nest():
+    def chain(x):
+        for _ in range(400):
+            x = torch.sin(x) + 1
+        return x
+
+    x = R(16)
+    assert_close(run_interpreted(chain, x), [chain(x)], scale=5)
+
+
+def test_rotary_halves_keep_plain_indices():
+    def rotate(q, c, s):
+        q = q.view(1, 8, 4, 16).transpose(1, 2)
+        return q * c + torch.cat((-q[..., 8:], q[..., :8]), -1) * s
+
+    kernel = only(rotate, R(8, 64), R(8, 16), R(8, 16))
+    assert "%" not in print_kernel(kernel)

@@ -1,0 +1,277 @@
+"""Integer programs: expressions as flat instructions over the numbers of a call. Plain data.
+
+    s0*s1 > 4  ->  inputs (x.size(0), x.size(1))
+                   code   ("mul", 0, 1)  ("const", 4)  ("lt", 3, 2)  ("require", 4)
+
+Registers 0..inputs-1 hold the inputs, instruction i writes register inputs + i (the `require` family writes nothing
+that is read). Registers are 64 bits: an int, a float by its bits, or a truth as 0 or 1. An instruction without a
+result (`ops.Undefined`) ends the program as a failed `require` does.
+
+    ("const", int)  ("fconst", bits)            ("require", a)          a is not 0
+    (operation of `ops.OPS`, operands...)       ("require_eq", a, b)    ("require_bits", a, bits)
+                                                ("require_range", a, low, high)   either end may be None
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import sympy
+
+from dyncomp.shape import ops
+from dyncomp.shape.env import PinnedFloat, ShapeEnv, ShapeGuard, describe
+from dyncomp.shape.functions import (
+    FALSE,
+    TRUE,
+    Expr,
+    FloatConstant,
+    IsPositive,
+    IsZero,
+    bits_of_float,
+    float_of_bits,
+)
+
+Instruction = tuple[Any, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """`inputs` are origins, opaque here. `texts`: one a `require`, in order: what it checks and who asked."""
+
+    inputs: tuple[Any, ...]
+    code: tuple[Instruction, ...]
+    results: tuple[int, ...] = ()
+    texts: tuple[str, ...] = ()
+
+    def run(self, numbers: Sequence[Any]) -> list[Any] | None:
+        """The results, or None where a `require` fails: the meaning that the native checker follows."""
+        registers = list(numbers)
+        for instruction in self.code:
+            try:
+                registers.append(_step(instruction, registers))
+            except (ops.Undefined, _Failed):
+                return None
+        return [registers[i] for i in self.results]
+
+
+class _Failed(Exception):
+    pass
+
+
+def _step(instruction: Instruction, registers: list[Any]) -> Any:
+    name, *operands = instruction
+    if name == "const":
+        return operands[0]
+    if name == "fconst":
+        return float_of_bits(operands[0])
+    if name.startswith("require"):
+        if not _REQUIRE[name](registers[operands[0]], *operands[1:], registers=registers):
+            raise _Failed
+        return None
+    return ops.apply(name, *[registers[i] for i in operands])
+
+
+def _in_range(value: int, low: int | None, high: int | None, **_: Any) -> bool:
+    return (low is None or value >= low) and (high is None or value <= high)
+
+
+_REQUIRE: dict[str, Callable[..., bool]] = {
+    "require": lambda value, **_: bool(value),
+    "require_eq": lambda value, other, registers: value == registers[other],
+    "require_bits": lambda value, bits, **_: bits_of_float(value) == bits,
+    "require_range": _in_range,
+}
+
+
+class Compiler:
+    """Builds one program; equal expressions are computed once. `read` gives the input's origin of a symbol."""
+
+    def __init__(self, env: ShapeEnv):
+        self.env = env
+        self.inputs: dict[Any, int] = {}
+        self.body: list[Instruction] = []  # operands: ("in", i) or ("at", i), numbered when all inputs are known
+        self.texts: list[str] = []
+        self._known: dict[Any, Instruction] = {}
+
+    def input(self, origin: Hashable) -> Instruction:
+        return ("in", self.inputs.setdefault(origin, len(self.inputs)))
+
+    def emit(self, name: str, *operands: Any) -> Instruction:
+        key = (name, *operands)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = ("at", len(self.body))
+            self.body.append(key)
+        return known
+
+    def require(self, text: str, name: str, *operands: Any) -> None:
+        self.body.append((name, *operands))
+        self.texts.append(text)
+
+    def finish(self, results: Sequence[Instruction] = ()) -> Program:
+        count = len(self.inputs)
+
+        def place(operand: Any) -> Any:
+            if not isinstance(operand, tuple):
+                return operand
+            return operand[1] if operand[0] == "in" else count + operand[1]
+
+        code = tuple([(name, *map(place, operands)) for name, *operands in self.body])
+        return Program(tuple(self.inputs), code, tuple(map(place, results)), tuple(self.texts))
+
+    # ---- expressions
+
+    def value(self, e: Expr) -> Instruction:
+        """The register of an expression."""
+        if e.is_Integer:
+            return self.emit("const", int(e))
+        if e.is_Symbol:
+            return self._symbol(e)
+        if e.is_Add:
+            return self._sum(e)
+        if e.is_Mul:
+            return self._fold("mul", [self.value(arg) for arg in e.args])
+        if e.is_Pow:
+            return self._fold("mul", [self.value(e.base)] * int(e.exp))
+        if isinstance(e, FloatConstant):
+            return self.emit("fconst", int(e.args[0]))
+        if isinstance(e, sympy.logic.boolalg.Boolean):
+            return self._truth(e)
+        return self.emit(e.op, *[self.value(arg) for arg in e.args])
+
+    def _symbol(self, symbol: Expr) -> Instruction:
+        part = self.env.facts.parts.get(symbol)
+        if part is not None:
+            return self.emit("floordiv", self._symbol(part[0]), self.emit("const", part[1]))
+        origin = self.env.symbols[symbol].origin
+        if origin is None:
+            return self.value(self._backed(symbol))
+        return self.input(origin)
+
+    def _backed(self, symbol: Expr) -> Expr:
+        simple = self.env.facts.simplify(symbol)
+        if simple == symbol:
+            raise KeyError(f"{symbol} is known at run time only")
+        return simple
+
+    def _sum(self, e: Expr) -> Instruction:
+        up, down = _signs(e)
+        total = self._total(up)
+        return total if not down else self.emit("sub", total, self._total(down))
+
+    def _total(self, terms: Sequence[Expr]) -> Instruction:
+        return self._fold("add", [self.value(term) for term in terms]) if terms else self.emit("const", 0)
+
+    def _fold(self, name: str, operands: Sequence[Instruction]) -> Instruction:
+        result = operands[0]
+        for operand in operands[1:]:
+            result = self.emit(name, result, operand)
+        return result
+
+    def _truth(self, e: Expr) -> Instruction:
+        if e is TRUE or e is FALSE:
+            return self.emit("const", int(bool(e)))
+        if isinstance(e, IsZero | IsPositive):
+            up, down = _signs(e.args[0])
+            more, less = self._total(up), self._total(down)
+            return self.emit("eq", more, less) if isinstance(e, IsZero) else self.emit("lt", less, more)
+        if isinstance(e, sympy.And | sympy.Or):
+            return self._fold("and" if isinstance(e, sympy.And) else "or", [self.value(arg) for arg in e.args])
+        if e.is_Not:
+            return self.emit("not", self.value(e.args[0]))
+        return self.emit(e.op, *[self.value(arg) for arg in e.args])
+
+
+def _signs(e: Expr) -> tuple[list[Expr], list[Expr]]:
+    """The terms that are added, and the negatives of those that are subtracted."""
+    up: list[Expr] = []
+    down: list[Expr] = []
+    for term in sympy.Add.make_args(e):
+        if term.as_coeff_Mul()[0] < 0:
+            down.append(-term)
+        else:
+            up.append(term)
+    return up, down
+
+
+def guard_program(env: ShapeEnv) -> Program | None:
+    """All that a later call's numbers must fulfil to use what was traced; None if nothing."""
+    compiler = Compiler(env)
+    lows, highs, others = _fold_ranges(env)
+    for symbol, info in env.symbols.items():
+        if info.origin is None or info.kind is not int:
+            continue
+        low, high = lows[symbol], highs[symbol]
+        text = f"{_end(low)} <= {symbol} <= {_end(high)}  ({info.origin})"
+        if low is not None or high is not None:
+            compiler.require(text, "require_range", compiler.input(info.origin), low, high)
+    for origin, value in env.equalities:
+        text = f"{origin} == {value}"
+        if value.is_Integer:
+            compiler.require(text, "require_range", compiler.input(origin), int(value), int(value))
+        else:
+            compiler.require(text, "require_eq", compiler.input(origin), compiler.value(value))
+    for guard in others:
+        _require(compiler, guard)
+    return compiler.finish() if compiler.body else None
+
+
+def _require(compiler: Compiler, guard: ShapeGuard) -> None:
+    truth, text = guard.truth, str(guard)
+    if isinstance(truth, PinnedFloat):
+        compiler.require(text, "require_bits", compiler.value(truth.args[0]), int(truth.args[1].args[0]))
+    elif isinstance(truth, IsZero):
+        up, down = _signs(truth.args[0])
+        compiler.require(text, "require_eq", compiler._total(up), compiler._total(down))
+    else:
+        compiler.require(text, "require", compiler.value(truth))
+
+
+def _fold_ranges(env: ShapeEnv) -> tuple[dict[Expr, Any], dict[Expr, Any], list[ShapeGuard]]:
+    """Guards on one symbol alone join its range: (lows, highs, the other guards)."""
+    lows = {symbol: _finite(info.range[0]) for symbol, info in env.symbols.items()}
+    highs = {symbol: _finite(info.range[1]) for symbol, info in env.symbols.items()}
+    others = []
+    for guard in env.guards:
+        bound = _bound_of(guard.truth)
+        if bound is None or bound[0] not in lows:
+            others.append(guard)
+            continue
+        symbol, low, high = bound
+        if low is not None:
+            lows[symbol] = low if lows[symbol] is None else max(low, lows[symbol])
+        if high is not None:
+            highs[symbol] = high if highs[symbol] is None else min(high, highs[symbol])
+    return lows, highs, others
+
+
+def _bound_of(truth: Expr) -> tuple[Expr, int | None, int | None] | None:
+    if not isinstance(truth, IsZero | IsPositive):
+        return None
+    constant, rest = truth.args[0].as_coeff_Add()
+    coefficient, symbol = rest.as_coeff_Mul()
+    if not symbol.is_Symbol or abs(coefficient) != 1:
+        return None
+    if isinstance(truth, IsZero):
+        return symbol, int(-constant * coefficient), int(-constant * coefficient)
+    return (symbol, int(1 - constant), None) if coefficient == 1 else (symbol, None, int(constant - 1))
+
+
+def _finite(bound: Any) -> int | None:
+    return None if math.isinf(bound) else int(bound)
+
+
+def _end(bound: int | None) -> str:
+    return "..." if bound is None else str(bound)
+
+
+def value_program(env: ShapeEnv, values: Sequence[Any]) -> Program:
+    """Computes expressions (of backed symbols) from the numbers of a call."""
+    compiler = Compiler(env)
+    return compiler.finish([compiler.value(env.facts.simplify(value)) for value in values])
+
+
+__all__ = ["Compiler", "Program", "describe", "guard_program", "value_program"]

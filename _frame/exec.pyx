@@ -11,6 +11,9 @@ cdef extern from "executor/fields.h" namespace "dyncomp::executor":
 cdef extern from "executor/plan_object.h" namespace "dyncomp::executor":
     object make_plan_type()
 
+cdef extern from "executor/training.h" namespace "dyncomp::executor":
+    object make_training_plan_type()
+
 cdef extern from "executor/pool.h" namespace "dyncomp::executor":
     ctypedef struct CPoolStats "dyncomp::executor::PoolStats":
         unsigned long long live_bytes
@@ -103,3 +106,4 @@ def trim():
 
 set_slot_type(<PyTypeObject*>Slot)
 Plan = make_plan_type()
+TrainingPlan = make_training_plan_type()

@@ -40,7 +40,7 @@ def optimize(
         dynamic: sizes that vary. `None`: special first; `False`: always special.
         backend: a name (`list_backends()`) or a callable `(gm, example_inputs) -> callable`. Default `codegen`.
         mode: `default`, `reduce-overhead`, `max-autotune` or `max-autotune-no-cudagraphs`.
-        options: see `dyncomp.context.OPTIONS`.
+        options: knobs of `dyncomp.config` for this call alone; see `dyncomp.context.OPTIONS`.
         recompile_limit: versions kept before calls that fit none run as plain Python; default `config.recompile_limit`.
         disable: return the target unchanged.
         name: shown in logs and the debug folder.

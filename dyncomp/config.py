@@ -61,16 +61,16 @@ KNOBS: dict[str, Knob] = {
             True,
         ),
         Knob("fusion", bool, True, "Fuse loops; off gives one kernel an operation, for debugging.", (), True),
-        Knob("verify_passes", bool, False, "Check every intermediate form after every pass."),
-        Knob("kernel_grain", int, 16384, "Fewest elements of work given to one thread.", (), True),
         Knob(
-            "freeze_weights",
+            "round_low_precision",
             bool,
-            False,
-            "Keep packed copies of parameters for oneDNN (unsafe with writes through .data).",
+            True,
+            "Round bfloat16 and float16 values after every operation, as eager does; off keeps fused values in float32.",
             (),
             True,
         ),
+        Knob("verify_passes", bool, False, "Check every intermediate form after every pass."),
+        Knob("kernel_grain", int, 16384, "Fewest elements of work given to one thread.", (), True),
     )
 }
 
@@ -133,6 +133,11 @@ class _Config(types.ModuleType):
 
 
 _values: dict[str, Any] = {name: _from_environment(knob) for name, knob in KNOBS.items()}
+
+
+def check(name: str, value: Any) -> Any:
+    """The value, if the knob exists and takes it; else OptionError with the cure."""
+    return _checked(_knob(name), value)
 
 
 @contextlib.contextmanager

@@ -8,26 +8,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from dyncomp import config
 from dyncomp.errors import OptionError
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
-@dataclasses.dataclass(frozen=True)
-class Option:
-    """A key of `options={...}`."""
-
-    type: type
-    doc: str
-
-
-OPTIONS: dict[str, Option] = {
-    "debug_dir": Option(str, "as config.debug_dir, for this call alone"),
-    "fusion": Option(bool, "as config.fusion"),
-    "kernel_grain": Option(int, "as config.kernel_grain"),
-    "vector_isa": Option(str, "as config.vector_isa"),
-    "freeze_weights": Option(bool, "as config.freeze_weights"),
-}
+# Keys of `options={...}`: knobs of `dyncomp.config` that one `optimize` call may set for itself.
+OPTIONS = ("debug_dir", "fusion", "kernel_grain", "recompute", "round_low_precision", "vector_isa", "verify_passes")
 
 
 @dataclasses.dataclass(eq=False)
@@ -74,13 +62,11 @@ def check_options(options: dict[str, Any] | None) -> dict[str, Any]:
     """A checked copy; raises OptionError for an unknown key or a wrong type."""
     checked = dict(options or {})
     for name, value in checked.items():
-        option = OPTIONS.get(name)
-        if option is None:
+        if name not in OPTIONS:
             raise OptionError(
-                f"unknown option {name!r}.{_near(str(name), OPTIONS)} Known: {', '.join(sorted(OPTIONS))}"
+                f"unknown option {name!r}.{_near(str(name), OPTIONS)} Known: {', '.join(OPTIONS)} (see dyncomp.config)"
             )
-        if not isinstance(value, option.type) or (option.type is int and isinstance(value, bool)):
-            raise OptionError(f"option {name!r} takes {option.type.__name__}, got {value!r}")
+        config.check(name, value)
     return checked
 
 

@@ -85,7 +85,7 @@ def on_miss(func: types.FunctionType, args: tuple[Any, ...], owner: CompileConte
         if len(entries) >= owner.recompile_limit:
             _tell_limit(func, owner, reason)
             return _core.FREEZE
-    with _compile_lock:
+    with _compile_lock, config.patch(**owner.options):
         return _compile_or_fall_back(func, args, owner, reason)
 
 
@@ -167,7 +167,7 @@ def _compile(
         log.write("graph_breaks", "frame left alone: %s", trace.skipped)
         _observe(owner, _record(func, trace, owner, reason, time.perf_counter() - start))
         return None
-    folder = dump_folder.open_folder(owner, name)
+    folder = dump_folder.open_folder(name)
     compiled, native = _compile_graph(trace, owner, name, folder)
     run = trace.make_run(compiled)
     tree = guard_build.build_tree(trace.guards, trace.captures)

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 from dyncomp import config
-from dyncomp.context import CompileContext
 
 _number = itertools.count()
 
@@ -37,9 +36,9 @@ class Folder:
             self.dump(stage, make())
 
 
-def open_folder(context: CompileContext, name: str) -> Folder:
+def open_folder(name: str) -> Folder:
     """A fresh folder for one compile, or a folder that swallows everything when debugging is off."""
-    base = context.options.get("debug_dir") or config.debug_dir
+    base = config.debug_dir
     if not base:
         return Folder(None)
     safe = re.sub(r"[^\w.-]+", "_", name)[:60]

@@ -21,7 +21,7 @@ def plus(x):
         (dict(recompile_limit=0), "positive integer"),
         (dict(recompile_limit=True), "positive integer"),
         (dict(options={"fusoin": True}), "Did you mean 'fusion'"),
-        (dict(options={"fusion": "no"}), "option 'fusion' takes bool"),
+        (dict(options={"fusion": "no"}), "config.fusion takes bool"),
         (dict(name=7), "name takes a string"),
         (dict(disable=None), "disable takes True or False"),
         (dict(backend="codegn"), "Did you mean 'codegen'"),

@@ -39,7 +39,7 @@ constexpr AccessRow kAccesses[] = {
     {"call", Access::call, Wants::c_callable, false},
 };
 
-enum class Takes : uint8_t { object, type, weak, constant, length, keys, spec, attributes, nothing, boolean, node, range };
+enum class Takes : uint8_t { object, type, weak, constant, length, keys, spec, attributes, nothing, boolean, node, range, program };
 
 struct KindRow {
   const char* name;
@@ -61,6 +61,7 @@ constexpr KindRow kKinds[] = {
     {"same_as", Kind::same_as, Takes::node},
     {"not_same_as", Kind::not_same_as, Takes::node},
     {"range", Kind::range, Takes::range},
+    {"int_program", Kind::int_program, Takes::program},
 };
 
 template <typename Row, size_t count>
@@ -184,6 +185,7 @@ bool read_payload(const KindRow& row, PyObject* payload, int32_t position, Check
       if (!read_index(row.name, payload, &check.low)) return false;
       return check.low < position || wrong(row.name, "the index of an earlier node", payload);
     case Takes::range: return read_range(row, payload, check);
+    case Takes::program: check.program = program_build(payload, position); return check.program != nullptr;
   }
   return false;
 }

@@ -71,6 +71,7 @@ bool Evaluation::holds(Check& check, PyObject* value) {
     case Kind::same_as: return value == values_[check.low];
     case Kind::not_same_as: return value != values_[check.low];
     case Kind::range: return check_range(check, value);
+    case Kind::int_program: return program_failure(*check.program, values_) == -1;
   }
   return false;
 }

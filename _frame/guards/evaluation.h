@@ -16,6 +16,7 @@ class Evaluation {
   bool run();
   PyObject* value(int32_t node) const { return values_[node]; }  // borrowed; nodes before the failed one, and its own
                                                                  // if a check failed
+  PyObject* const* values() const { return values_; }
   int32_t failed_node() const { return node_; }
   int32_t failed_check() const { return check_; }  // -1: the access itself failed
 

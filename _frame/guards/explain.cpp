@@ -95,7 +95,16 @@ Ref explain_identity(const Check& check, PyObject* value) {
   return expected_and_found("identity", expected, value);
 }
 
-Ref explain_check(const Check& check, PyObject* value) {
+// The text of the requirement that fails.
+Ref explain_program(const Check& check, const Evaluation& evaluation) {
+  int32_t failed = program_failure(*check.program, evaluation.values());
+  if (failed < 0) return Ref::steal(PyUnicode_FromString("sizes: a number cannot be read"));
+  PyObject* texts = PyTuple_GET_ITEM(check.object.get(), 2);
+  if (failed >= PyTuple_GET_SIZE(texts)) return Ref::steal(PyUnicode_FromString("sizes: an operation has no result"));
+  return Ref::steal(PyUnicode_FromFormat("sizes: expected %S", PyTuple_GET_ITEM(texts, failed)));
+}
+
+Ref explain_check(const Check& check, PyObject* value, const Evaluation& evaluation) {
   PyObject* payload = check.object.get();
   PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(value));
   switch (check.kind) {
@@ -116,6 +125,7 @@ Ref explain_check(const Check& check, PyObject* value) {
     case Kind::same_as: return Ref::steal(PyUnicode_FromFormat("expected the same object as node %zd", check.low));
     case Kind::not_same_as: return Ref::steal(PyUnicode_FromFormat("expected another object than node %zd", check.low));
     case Kind::range: return explain_range(check, value);
+    case Kind::int_program: return explain_program(check, evaluation);
   }
   return {};
 }
@@ -144,7 +154,7 @@ PyObject* tree_explain(GuardTree* tree, PyFunctionObject* function, PyObject* co
   }
   const Check& check = (*tree->checks)[static_cast<size_t>(evaluation.failed_check())];
   Ref value = Ref::share(evaluation.value(at));  // `repr` may run code that drops it
-  Ref text = explain_check(check, value.get());
+  Ref text = explain_check(check, value.get(), evaluation);
   return text ? Py_BuildValue("(isO)", at, kind_name(check.kind), text.get()) : nullptr;
 }
 

@@ -25,6 +25,7 @@ bool tensor_init() { return true; }
 PyObject* tensor_describe(PyObject*) { return no_torch(); }
 std::unique_ptr<TensorGuard> tensor_guard(PyObject*) { return no_torch(); }
 bool tensor_holds(const TensorGuard&, PyObject*) { return false; }
+bool tensor_numbers(PyObject*, TensorNumbers*) { return false; }
 
 #else
 
@@ -129,7 +130,7 @@ bool read_numbers(PyObject* numbers, TensorGuard& guard) {
     long long number = any ? 0 : PyLong_AsLongLong(item);
     if (number == -1 && PyErr_Occurred()) return false;
     guard.open |= any;
-    guard.any.push_back(any);
+    if (!any) guard.closed.push_back(static_cast<uint32_t>(guard.numbers.size()));
     guard.numbers.push_back(number);
   }
   return true;
@@ -245,9 +246,8 @@ bool tensor_holds(const TensorGuard& guard, PyObject* value) {
     const int64_t* expected = guard.numbers.data();
     uint32_t dims = guard.dims;
     if (guard.open) {
-      for (uint32_t i = 0; i < dims; ++i) {
-        if (!guard.any[i] && sizes[i] != expected[i]) return false;
-        if (!guard.any[dims + i] && strides[i] != expected[dims + i]) return false;
+      for (uint32_t i : guard.closed) {
+        if ((i < dims ? sizes[i] : strides[i - dims]) != expected[i]) return false;
       }
       return true;
     }
@@ -257,6 +257,15 @@ bool tensor_holds(const TensorGuard& guard, PyObject* value) {
   } catch (const std::exception&) {
     return false;  // a tensor without sizes or strides of its own
   }
+}
+
+bool tensor_numbers(PyObject* value, TensorNumbers* numbers) {
+  if (Py_TYPE(value) != tensor_type && !PyType_IsSubtype(Py_TYPE(value), tensor_type)) return false;
+  const c10::TensorImpl* impl = impl_of(value);
+  if (impl == nullptr || !is_plain(impl)) return false;
+  c10::IntArrayRef sizes = impl->sizes();
+  *numbers = {sizes.data(), impl->strides().data(), static_cast<int64_t>(sizes.size()), impl->storage_offset()};
+  return true;
 }
 
 #endif

@@ -18,7 +18,7 @@ struct TensorGuard {
   bool open;  // some size or stride may be anything
   uint32_t dims;
   std::vector<int64_t> numbers;  // sizes, then strides
-  std::vector<bool> any;         // per number, when `open`
+  std::vector<uint32_t> closed;  // the numbers that are compared, when `open`
 
   bool on_cpu() const { return device_type == 0; }
 };
@@ -31,5 +31,13 @@ PyObject* tensor_describe(PyObject* tensor);
 // Guard from such a tuple (entries of sizes and strides may be None); nullptr with an exception.
 std::unique_ptr<TensorGuard> tensor_guard(PyObject* spec);
 bool tensor_holds(const TensorGuard& guard, PyObject* value);
+// The numbers of a tensor, readable as long as it lives and is not changed.
+struct TensorNumbers {
+  const int64_t* sizes;
+  const int64_t* strides;
+  int64_t dims, offset;
+};
+// False for anything but a plain strided tensor.
+bool tensor_numbers(PyObject* value, TensorNumbers* numbers);
 
 }  // namespace dyncomp

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "guards/program.h"
 #include "guards/state.h"
 #include "guards/tensor.h"
 #include "ref.h"
@@ -23,6 +24,7 @@ enum class Access : uint8_t {
 
 enum class Kind : uint8_t {
   type, id, equals, len, dict_keys, tensor, class_attrs, no_item, empty, truth, same_as, not_same_as, range,
+  int_program,
 };
 
 struct Node {
@@ -48,6 +50,7 @@ struct Check {
   Ref object;                    // payload as given; a weak reference for `id` where possible
   bool weak = false;
   std::unique_ptr<TensorGuard> tensor;
+  std::unique_ptr<Program> program;
   PyObject* hint_type = nullptr;  // class_attrs: type and version tag that passed last (compared only)
   unsigned int hint_version = 0;
 };

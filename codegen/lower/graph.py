@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch import fx
 
+from dyncomp import config
 from dyncomp.codegen.ir.types import FROM_TORCH
 from dyncomp.codegen.lower.builder import Lowering
 from dyncomp.codegen.lower.registry import LOWERINGS
+from dyncomp.codegen.lower.rounding import round_results
 from dyncomp.codegen.lower.tensor import ExternCall, Storage, Tensor, View
 
 
@@ -101,7 +103,10 @@ class _GraphLowering:
             made = len(self.lx.tensors)
             result = lower(self.lx, node, *args, **kwargs)
             if result is not None and (self.kernels or isinstance(result, View)):
-                self.out.program.extend(self.lx.tensors[made:])
+                tensors = self.lx.tensors[made:]
+                if config.round_low_precision:
+                    round_results(_tensors_in(result), set(tensors))
+                self.out.program.extend(tensors)
                 return result
             del self.lx.tensors[made:]
         return self._extern(node, name, args, kwargs)

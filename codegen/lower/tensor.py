@@ -93,7 +93,7 @@ class Pointwise(Tensor):
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Reduce(Tensor):
     """Accumulates `source` over `dims`. `part` is "position" for the index of argmax and argmin (row-major
-    over `dims`)."""
+    over `dims`). `rounds`: the result counts as an element of its half type, not as the f32 accumulator."""
 
     op: str = dataclasses.field(kw_only=True)
     source: Tensor = dataclasses.field(kw_only=True)
@@ -101,6 +101,7 @@ class Reduce(Tensor):
     keepdim: bool = False
     part: str = "value"
     acc_dtype: str = "f32"
+    rounds: bool = False
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

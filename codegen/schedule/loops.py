@@ -16,6 +16,7 @@ import dataclasses
 from dyncomp.codegen.ir.index import Index, Var, as_index, bounds, const, variables
 from dyncomp.codegen.ir.nodes import Acc, Accumulate, Builder, Param, Position, Store, Value
 from dyncomp.codegen.ir.types import compute_type
+from dyncomp.codegen.lower.rounding import rounded, stored
 from dyncomp.codegen.lower.tensor import Indices, Pointwise, Reduce, Storage, Tensor, View, root
 from dyncomp.codegen.schedule.group import Group
 from dyncomp.codegen.schedule.rewrite import results_in
@@ -128,7 +129,7 @@ class _Writer:
         (place.inner if inner or not self.group.reduced else place.outer).append(store)
 
     def _converted(self, value: Value, tensor: Tensor) -> Value:
-        return self.b.cast(value, compute_type(tensor.dtype))
+        return stored(self.b.cast(value, compute_type(tensor.dtype)), tensor.dtype)
 
     def _evaluate(self, tensor: Tensor, index: Indices) -> tuple[Value, int]:
         value = self.read(tensor, index)
@@ -160,7 +161,8 @@ class _Writer:
     def _read(self, tensor: Tensor, index: Indices, guard: Value | None) -> Value:
         if tensor in self.acc_of:
             assert isinstance(tensor, Reduce)
-            return self.b.result(self.acc_of[tensor], tensor.part)
+            result = self.b.result(self.acc_of[tensor], tensor.part)
+            return rounded(self.b, result, tensor.dtype) if tensor.rounds else result
         if isinstance(tensor, Pointwise) and (tensor in self.inlined or tensor in self.group.members):
             outer, self.guard = self.guard, guard
             try:

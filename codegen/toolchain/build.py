@@ -78,7 +78,6 @@ def _load_or_compile(sources: list[KernelSource], isa: Isa) -> None:
         jobs = [pool.submit(_compile_group, group, keys, compiler, cache, isa) for group in groups]
         for job in jobs:
             job.result()
-    counters.add("kernels", len(missing))
     elapsed = time.perf_counter() - started
     log.write("kernels", "compiled %d kernels in %d units, %.0f ms", len(missing), len(groups), elapsed * 1e3)
     if cache:

@@ -2,7 +2,8 @@
 
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.graph import AtenGraph
+from dyncomp.aot.joint import JointGraph, trace_joint
 from dyncomp.aot.trace import trace_inference
 from dyncomp.aot.verify import verify
 
-__all__ = ["AtenGraph", "Unsupported", "trace_inference", "verify"]
+__all__ = ["AtenGraph", "JointGraph", "Unsupported", "trace_inference", "trace_joint", "verify"]

@@ -24,6 +24,7 @@ from typing import Any
 from dyncomp._frame import _core
 from dyncomp.guards.record import RELATIONS, GuardRecord
 from dyncomp.guards.source import Const, Func, Local, Source
+from dyncomp.shape.program import Program
 
 Check = tuple[str, Any]
 
@@ -90,12 +91,22 @@ def plan(records: Iterable[GuardRecord], captures: Sequence[Source]) -> TreePlan
         for source in order
     ]
     for relation in relations:
+        if relation.kind == "int_program":
+            _add_program(nodes, place, relation.payload)
+            continue
         kind = "not_same_as" if relation.kind == "distinct" else relation.kind
         for other in relation.related():
             early, late = sorted((place[relation.source], place[other]))
             if early != late:
                 nodes[late].checks.append((kind, early))
     return TreePlan(nodes, [place[source] for source in captures])
+
+
+def _add_program(nodes: list[TreeNode], place: dict[Source, int], program: Program) -> None:
+    """A program over the numbers of several nodes sits on the last of them."""
+    inputs = tuple([(place[number.source], number.what, number.dim) for number in program.inputs])
+    last = max(index for index, _, _ in inputs)
+    nodes[last].checks.append(("int_program", (inputs, program.code, program.texts)))
 
 
 def _order(sources: Iterable[Source], facts: dict[Source, list[GuardRecord]]) -> list[Source]:

@@ -21,8 +21,10 @@ from typing import Any
 import torch
 
 from dyncomp._frame import _core
+from dyncomp.guards.number import Number
 from dyncomp.guards.record import RELATIONS, GuardRecord
 from dyncomp.guards.source import ROWS, Const, Local, Source, Weak
+from dyncomp.shape.program import Program
 
 Plain = Any
 _TORCH_NAMED = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme)
@@ -47,7 +49,10 @@ def export(records: Iterable[GuardRecord], captures: Sequence[Source]) -> Plain:
     facts = []
     for record in records:
         related = [place(other) for other in record.related()]
-        payload = related if record.kind in RELATIONS else encode(record.expected())
+        if record.kind == "int_program":
+            payload: Plain = _encode_program(record.payload, related)
+        else:
+            payload = related if record.kind in RELATIONS else encode(record.expected())
         facts.append([place(record.source), record.kind, payload, list(record.user_line or ()) or None])
     taken = [place(source) for source in captures]
     return {"sources": rows, "records": facts, "captures": taken}
@@ -59,9 +64,25 @@ def load(data: Plain) -> tuple[list[GuardRecord], list[Source]]:
         sources.append(_load_source(row, sources))
     records = []
     for place, kind, payload, line in data["records"]:
-        value = _load_related(kind, [sources[i] for i in payload]) if kind in RELATIONS else decode(payload)
+        if kind == "int_program":
+            value: Any = _load_program(payload, sources)
+        elif kind in RELATIONS:
+            value = _load_related(kind, [sources[i] for i in payload])
+        else:
+            value = decode(payload)
         records.append(GuardRecord(sources[place], kind, value, tuple(line) if line else None))
     return records, [sources[i] for i in data["captures"]]
+
+
+def _encode_program(program: Program, places: list[int]) -> Plain:
+    inputs = [[place, n.what, n.dim] for place, n in zip(places, program.inputs, strict=True)]
+    return [inputs, encode(program.code), list(program.texts)]
+
+
+def _load_program(data: Plain, sources: list[Source]) -> Program:
+    inputs, code, texts = data
+    numbers = tuple([Number(sources[place], what, dim) for place, what, dim in inputs])
+    return Program(numbers, decode(code), (), tuple(texts))
 
 
 def _load_related(kind: str, others: list[Source]) -> Any:

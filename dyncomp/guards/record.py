@@ -17,9 +17,12 @@ UserLine = tuple[str, int]
 
 # A source has one type, one identity, one value in a call, so these facts need no payload to be told apart.
 SINGLE_KINDS = frozenset({"type", "id", "equals", "len", "dict_keys", "tensor", "empty", "truth"})
-MULTI_KINDS = frozenset({"class_attrs", "no_item", "same_as", "not_same_as", "distinct", "range"})
-# Their payload is another Source; for `distinct`, a tuple of Sources that are all other objects.
-RELATIONS = frozenset({"same_as", "not_same_as", "distinct"})
+MULTI_KINDS = frozenset(
+    {"class_attrs", "no_item", "same_as", "not_same_as", "distinct", "range", "int_program"}
+)
+# Their payload is another Source; for `distinct`, a tuple of Sources that are all other objects; for
+# `int_program`, a `shape.program.Program` whose inputs are `Number`s (the record's source is that of the first).
+RELATIONS = frozenset({"same_as", "not_same_as", "distinct", "int_program"})
 _WEAK_KINDS = frozenset({"id", "type"})
 
 
@@ -70,6 +73,8 @@ class GuardRecord:
         """The other sources of a relation."""
         if self.kind not in RELATIONS:
             return ()
+        if self.kind == "int_program":
+            return tuple(number.source for number in self.payload.inputs)
         return self.payload if self.kind == "distinct" else (self.payload,)
 
     def __str__(self) -> str:
@@ -135,6 +140,8 @@ def describe(record: GuardRecord) -> str:
             return f"{source} is not {value}"
         case "distinct":
             return f"{source} is none of {', '.join(map(str, value))}"
+        case "int_program":
+            return "; ".join(value.texts)
         case "range":
             low, high = value
             return f"{low} <= {source}" + ("" if high is None else f" <= {high}")

@@ -36,8 +36,13 @@ def bind(
     return bound
 
 
-def _fill_defaults(tx: Tracer, function: FunctionValue, bound: dict[str, Value], positional: tuple[str, ...],
-                   keyword_only: tuple[str, ...]) -> None:  # fmt: skip
+def _fill_defaults(
+    tx: Tracer,
+    function: FunctionValue,
+    bound: dict[str, Value],
+    positional: tuple[str, ...],
+    keyword_only: tuple[str, ...],
+) -> None:
     missing = [name for name in positional if name not in bound]
     if missing:
         defaults = function.defaults(tx)
@@ -58,8 +63,9 @@ def _fill_defaults(tx: Tracer, function: FunctionValue, bound: dict[str, Value],
             bound[name] = default
 
 
-def _collect(tx: Tracer, function: FunctionValue, bound: dict[str, Value], extra: list[Value],
-             left: dict[str, Value]) -> None:  # fmt: skip
+def _collect(
+    tx: Tracer, function: FunctionValue, bound: dict[str, Value], extra: list[Value], left: dict[str, Value]
+) -> None:
     code = function.code
     next_slot = code.co_argcount + code.co_kwonlyargcount
     if code.co_flags & inspect.CO_VARARGS:

@@ -14,13 +14,31 @@ from dyncomp.values.function import FunctionValue
 from dyncomp.values.iterators import IteratorValue
 
 # What an `except` that does not match does on its way out.
-_QUIET = frozenset({
-    "PUSH_EXC_INFO", "CHECK_EXC_MATCH", "POP_EXCEPT", "RERAISE", "COPY", "SWAP", "POP_TOP", "NOP", "RESUME",
-    "LOAD_GLOBAL",
-    "LOAD_CONST", "LOAD_FAST", "STORE_FAST", "DELETE_FAST", "JUMP", "POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE",
-    "TO_BOOL",
-    "RETURN_VALUE", "STOPITERATION_ERROR", "BUILD_TUPLE",
-})  # fmt: skip
+_QUIET = frozenset(
+    {
+        "PUSH_EXC_INFO",
+        "CHECK_EXC_MATCH",
+        "POP_EXCEPT",
+        "RERAISE",
+        "COPY",
+        "SWAP",
+        "POP_TOP",
+        "NOP",
+        "RESUME",
+        "LOAD_GLOBAL",
+        "LOAD_CONST",
+        "LOAD_FAST",
+        "STORE_FAST",
+        "DELETE_FAST",
+        "JUMP",
+        "POP_JUMP_IF_TRUE",
+        "POP_JUMP_IF_FALSE",
+        "TO_BOOL",
+        "RETURN_VALUE",
+        "STOPITERATION_ERROR",
+        "BUILD_TUPLE",
+    }
+)
 
 
 class GeneratorValue(IteratorValue):

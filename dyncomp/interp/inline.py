@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from dyncomp import config
 from dyncomp.errors import GraphBreak
 from dyncomp.interp.bind import bind
 from dyncomp.interp.generators import GeneratorValue
-from dyncomp.interp.machine import Frame
+from dyncomp.interp.machine import Frame, Host
 from dyncomp.values.base import Value
 from dyncomp.values.function import FunctionValue
 
-if TYPE_CHECKING:
-    from dyncomp.interp.trace import Trace
-
 # Modules whose functions act on the process, on files or on clocks: their calls run as Python.
 BREAKING_MODULES: dict[str, str] = {
-    "logging": "side-effect", "warnings": "side-effect", "traceback": "side-effect", "random": "random",
-    "threading": "side-effect", "subprocess": "side-effect", "importlib": "unsupported-call", "re":
-    "unsupported-call", "pickle": "side-effect", "tempfile": "side-effect", "shutil": "side-effect",
+    "logging": "side-effect",
+    "warnings": "side-effect",
+    "traceback": "side-effect",
+    "random": "random",
+    "threading": "side-effect",
+    "subprocess": "side-effect",
+    "importlib": "unsupported-call",
+    "re": "unsupported-call",
+    "pickle": "side-effect",
+    "tempfile": "side-effect",
+    "shutil": "side-effect",
     "multiprocessing": "side-effect",
-    "asyncio": "unsupported-call", "socket": "side-effect", "ast": "unsupported-call",
-}  # fmt: skip
+    "asyncio": "unsupported-call",
+    "socket": "side-effect",
+    "ast": "unsupported-call",
+}
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 
-def inline(trace: Trace, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+def inline(trace: Host, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     refuse(function)
     if len(trace.frames) > config.inline_depth:
         raise GraphBreak(

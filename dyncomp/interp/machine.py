@@ -9,7 +9,7 @@ exception table names. A generator's frame runs until its next yield and keeps i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn, Protocol
 
 from dyncomp import config
 from dyncomp.bytecode.canonical import Op, canonical
@@ -17,13 +17,25 @@ from dyncomp.bytecode.stack_effect import op_effect
 from dyncomp.errors import GraphBreak, InternalError
 from dyncomp.guards.source import Source
 from dyncomp.interp.handlers.registry import BREAKS, HANDLERS
-from dyncomp.values.base import PyRaise, Value
+from dyncomp.values.base import PyRaise, Tracer, Value
 from dyncomp.values.exception import ExceptionValue
 from dyncomp.values.function import CellValue, FunctionValue
 from dyncomp.values.mapping import DictValue
 
-if TYPE_CHECKING:
-    from dyncomp.interp.trace import Trace
+
+class Host(Tracer, Protocol):
+    """What a frame needs of the trace around it, besides what values may ask."""
+
+    top_step: int
+
+    def before_top_step(self, frame: Frame) -> None:
+        """The top frame is about to run an instruction; raises StopTracing where tracing is to end."""
+
+    def note_break(self, error: GraphBreak) -> None: ...
+    def note_raise(self, value: ExceptionValue) -> None: ...
+    def raise_value(self, value: ExceptionValue) -> NoReturn: ...
+    def globals_of(self, function: FunctionValue) -> DictValue: ...
+    def builtins_of(self, function: FunctionValue) -> DictValue: ...
 
 
 # A generator's frame starts with the value that is sent first; the table counts the making of the generator.
@@ -59,7 +71,7 @@ class StopTracing(Exception):
 class Frame:
     """`variables`: arguments by name; cell variables among them are moved into cells by MAKE_CELL."""
 
-    def __init__(self, trace: Trace, function: FunctionValue, variables: dict[str, Value], top: bool = False):
+    def __init__(self, trace: Host, function: FunctionValue, variables: dict[str, Value], top: bool = False):
         self.trace, self.function, self.top = trace, function, top
         self.code = function.code
         self.ops = canonical(function.code).ops

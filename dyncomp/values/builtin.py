@@ -22,10 +22,15 @@ from dyncomp.values.pure import is_pure
 from dyncomp.values.registry import call_rule, wrap_if
 
 C_CALLABLES = (
-    types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType,
+    types.BuiltinFunctionType,
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
     types.MethodWrapperType,
-    types.ClassMethodDescriptorType, operator.itemgetter, operator.attrgetter, operator.methodcaller,
-)  # fmt: skip
+    types.ClassMethodDescriptorType,
+    operator.itemgetter,
+    operator.attrgetter,
+    operator.methodcaller,
+)
 _IMPURE_METHODS = frozenset(
     {"__init__", "__new__", "__setattr__", "__delattr__", "__reduce__", "__reduce_ex__"}
 )

@@ -24,10 +24,21 @@ SCALAR_TYPES = (int, float, bool, complex, str, bytes, type(None), type(...), ty
 TORCH_TYPES = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
 EQUALS_TYPES = frozenset({*SCALAR_TYPES, torch.dtype, torch.device}) - {type(NotImplemented)}
 # Operators on these exact types give one of them again and cannot raise, so they may be left for run time.
-_DEFERRABLE = {("+", int, int), ("-", int, int), ("*", int, int), ("+", float, float), ("-", float, float),
-               ("*", float, float), ("+", int, float), ("+", float, int), ("-", int, float), ("-", float,
-               int),
-               ("*", int, float), ("*", float, int), ("+", str, str)}  # fmt: skip
+_DEFERRABLE = {
+    ("+", int, int),
+    ("-", int, int),
+    ("*", int, int),
+    ("+", float, float),
+    ("-", float, float),
+    ("*", float, float),
+    ("+", int, float),
+    ("+", float, int),
+    ("-", int, float),
+    ("-", float, int),
+    ("*", int, float),
+    ("*", float, int),
+    ("+", str, str),
+}
 
 
 class ConstantValue(Value):

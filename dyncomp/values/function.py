@@ -32,8 +32,13 @@ from dyncomp.values.registry import call_rule, wrap_type
 class CellValue(Value):
     """A variable shared by closures. `contents` is None while it is empty."""
 
-    def __init__(self, contents: Value | None = None, source: Source | None = None, tx: Tracer | None = None,
-                 outside: Any = None):  # fmt: skip
+    def __init__(
+        self,
+        contents: Value | None = None,
+        source: Source | None = None,
+        tx: Tracer | None = None,
+        outside: Any = None,
+    ):
         super().__init__(source)
         self._contents, self._tx, self._outside = contents, tx, outside
         self._read = outside is None
@@ -83,9 +88,15 @@ class CellValue(Value):
 class FunctionValue(Value):
     """A function with bytecode. `globals_source` reaches the dictionary `globals`."""
 
-    def __init__(self, code: types.CodeType, globals: dict[str, Any], globals_source: Source | None,
-                 outside: types.FunctionType | None = None, source: Source | None = None, tx: Tracer | None =
-                 None):  # fmt: skip
+    def __init__(
+        self,
+        code: types.CodeType,
+        globals: dict[str, Any],
+        globals_source: Source | None,
+        outside: types.FunctionType | None = None,
+        source: Source | None = None,
+        tx: Tracer | None = None,
+    ):
         super().__init__(source)
         self.code, self.globals, self.globals_source = code, globals, globals_source
         self.outside, self._tx = outside, tx
@@ -199,11 +210,15 @@ class FunctionValue(Value):
 
     def _made_attribute(self, tx: Tracer, name: str) -> Value:
         facts = {
-            "__name__": self.code.co_name, "__qualname__": self.qualname, "__doc__": self._doc(),
-            "__module__": self.globals.get("__name__"), "__code__": self.code, "__class__":
-            types.FunctionType,
-        }  # fmt: skip
-        if name in facts:
+            "__name__": self.code.co_name,
+            "__qualname__": self.qualname,
+            "__doc__": self._doc(),
+            "__module__": self.globals.get("__name__"),
+            "__code__": self.code,
+            "__class__": types.FunctionType,
+            "__type_params__": (),
+        }
+        if name in facts and hasattr(types.FunctionType, name):
             return tx.constant(facts[name])
         if name == "__defaults__":
             return tx.tuple_of(list(self.made_defaults)) if self.made_defaults else tx.constant(None)

@@ -71,9 +71,15 @@ def is_plain(cls: type) -> bool:
 class InstanceValue(Value):
     """`class_source` reaches the class, for guards on what is read of it; None where the class is fixed."""
 
-    def __init__(self, cls: type, source: Source | None = None, outside: Any = ABSENT, storage: BuiltinKind |
-    None = None,
-                 class_source: Source | None = None, tx: Tracer | None = None):  # fmt: skip
+    def __init__(
+        self,
+        cls: type,
+        source: Source | None = None,
+        outside: Any = ABSENT,
+        storage: BuiltinKind | None = None,
+        class_source: Source | None = None,
+        tx: Tracer | None = None,
+    ):
         super().__init__(source)
         self.cls, self.outside, self.storage = cls, outside, storage
         self.class_source = Type(source) if source is not None else class_source
@@ -157,8 +163,10 @@ class InstanceValue(Value):
             return found
         fallback = class_lookup(self.cls, "__getattr__")
         if fallback is not ABSENT:
-            return tx.call(self._class_item(tx, "__getattr__", self.class_attribute(tx, "__getattr__")),
-                           [self, tx.constant(name)])  # fmt: skip
+            return tx.call(
+                self._class_item(tx, "__getattr__", self.class_attribute(tx, "__getattr__")),
+                [self, tx.constant(name)],
+            )
         tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
 
     def find_attribute(self, tx: Tracer, name: str) -> Value | None:
@@ -232,8 +240,10 @@ class InstanceValue(Value):
     def setattr(self, tx: Tracer, name: str, value: Value) -> None:
         raw = class_lookup(self.cls, "__setattr__")
         if isinstance(raw, types.FunctionType):
-            tx.call(self._class_item(tx, "__setattr__", self.class_attribute(tx, "__setattr__")),
-                    [self, tx.constant(name), value])  # fmt: skip
+            tx.call(
+                self._class_item(tx, "__setattr__", self.class_attribute(tx, "__setattr__")),
+                [self, tx.constant(name), value],
+            )
         else:
             self.generic_setattr(tx, name, value)
 

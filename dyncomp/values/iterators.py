@@ -211,8 +211,9 @@ class FilterValue(IteratorValue):
 class CallIterator(IteratorValue):
     """An itertools object: `rows` gives its items; it can be rebuilt only before the first one was taken."""
 
-    def __init__(self, cls: Any, args: Sequence[Value], kwargs: dict[str, Value],
-                 rows: Callable[[], Iterator[Value]]):  # fmt: skip
+    def __init__(
+        self, cls: Any, args: Sequence[Value], kwargs: dict[str, Value], rows: Callable[[], Iterator[Value]]
+    ):
         super().__init__()
         self.cls, self.args, self.kwargs = cls, list(args), dict(kwargs)
         self.rows = rows()
@@ -269,8 +270,9 @@ def cycle_rows(tx: Tracer, iterator: Value) -> Iterator[Value]:
         yield from seen
 
 
-def accumulate_rows(tx: Tracer, items: Value, combine: Callable[[Value, Value], Value],
-                    initial: Value | None) -> Iterator[Value]:  # fmt: skip
+def accumulate_rows(
+    tx: Tracer, items: Value, combine: Callable[[Value, Value], Value], initial: Value | None
+) -> Iterator[Value]:
     total = initial
     if total is not None:
         yield total

@@ -196,11 +196,25 @@ class ClassValue(Value):
         return InstanceValue(self.cls, storage=empty_storage(self.cls), class_source=self.source)
 
 
-_TYPE_FACTS = frozenset({
-    "__name__", "__qualname__", "__module__", "__mro__", "__bases__", "__base__", "__flags__",
-    "__basicsize__", "__class__",
-    "__doc__", "__dict__", "__dictoffset__", "__abstractmethods__", "__annotations__", "__members__",
-})  # fmt: skip
+_TYPE_FACTS = frozenset(
+    {
+        "__name__",
+        "__qualname__",
+        "__module__",
+        "__mro__",
+        "__bases__",
+        "__base__",
+        "__flags__",
+        "__basicsize__",
+        "__class__",
+        "__doc__",
+        "__dict__",
+        "__dictoffset__",
+        "__abstractmethods__",
+        "__annotations__",
+        "__members__",
+    }
+)
 
 
 @wrap_if(lambda obj: isinstance(obj, type), priority=30)

@@ -388,6 +388,11 @@ def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return fold_call(tx, inspect.signature, args, kwargs)
 
 
+@on_call(sys.exception)
+def _exception(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return tx.frames[-1].current_exception() or tx.constant(None)
+
+
 @on_call(sys.exc_info)
 def _exc_info(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return tx.tuple_of(exception_triple(tx, tx.frames[-1].current_exception()))

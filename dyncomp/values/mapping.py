@@ -29,9 +29,15 @@ Write = tuple[str, Value, Value | None]  # "set" | "del", key, new value
 class DictValue(BuiltinKind):
     """`owner`: the object whose `__dict__` this is, so that writes become attribute writes."""
 
-    def __init__(self, items: dict[Hashable, Entry] | None = None, cls: type = dict, source: Source | None =
-    None,
-                 tx: Tracer | None = None, outside: Any = None, owner: Value | None = None):  # fmt: skip
+    def __init__(
+        self,
+        items: dict[Hashable, Entry] | None = None,
+        cls: type = dict,
+        source: Source | None = None,
+        tx: Tracer | None = None,
+        outside: Any = None,
+        owner: Value | None = None,
+    ):
         super().__init__(source)
         self.cls, self.owner, self._tx, self._outside = cls, owner, tx, outside
         self._items: dict[Hashable, Entry] | None = (
@@ -59,8 +65,11 @@ class DictValue(BuiltinKind):
             return None if value is ABSENT else value
         assert self.source is not None
         try:
-            obj = dict.get(self._outside, _real_key(k), ABSENT) if isinstance(self._outside, dict) else \
-                self._outside.get(_real_key(k), ABSENT)  # fmt: skip
+            obj = (
+                dict.get(self._outside, _real_key(k), ABSENT)
+                if isinstance(self._outside, dict)
+                else self._outside.get(_real_key(k), ABSENT)
+            )
         except TypeError as error:
             tx.raise_real(error)
         if obj is ABSENT:

@@ -26,9 +26,14 @@ from dyncomp.values.registry import wrap_type
 class SequenceValue(BuiltinKind):
     """`outside`: the real object behind `source`, read when `items` is first needed."""
 
-    def __init__(self, items: list[Value] | None, cls: type, source: Source | None = None, tx: Tracer | None
-    = None,
-                 outside: Any = None):  # fmt: skip
+    def __init__(
+        self,
+        items: list[Value] | None,
+        cls: type,
+        source: Source | None = None,
+        tx: Tracer | None = None,
+        outside: Any = None,
+    ):
         super().__init__(source)
         self.cls = cls
         self._tx = tx
@@ -135,8 +140,12 @@ class SequenceValue(BuiltinKind):
                 return tx.constant(i)
         if not item.is_constant():
             raise GraphBreak("eager-error", f"{self.cls.__name__}.index: not found")
-        tx.raise_(ValueError, f"{item.as_constant()!r} is not in list" if _kind(self.cls) is list
-                  else f"{self.cls.__name__}.index(x): x not in {self.cls.__name__}")  # fmt: skip
+        tx.raise_(
+            ValueError,
+            f"{item.as_constant()!r} is not in list"
+            if _kind(self.cls) is list
+            else f"{self.cls.__name__}.index(x): x not in {self.cls.__name__}",
+        )
 
     @builtin_method("count")
     def _count(self, tx: Tracer, item: Value) -> Value:
@@ -191,8 +200,15 @@ class TupleValue(SequenceValue):
 class ListValue(SequenceValue):
     """list and, with another `cls`, collections.deque."""
 
-    def __init__(self, items: list[Value] | None, cls: type = list, source: Source | None = None,
-                 tx: Tracer | None = None, outside: Any = None, maxlen: int | None = None):  # fmt: skip
+    def __init__(
+        self,
+        items: list[Value] | None,
+        cls: type = list,
+        source: Source | None = None,
+        tx: Tracer | None = None,
+        outside: Any = None,
+        maxlen: int | None = None,
+    ):
         super().__init__(items, cls, source, tx, outside)
         self.maxlen = maxlen
         self.only_appended = True  # effects: `extend` with the new items is enough

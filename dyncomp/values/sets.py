@@ -16,8 +16,14 @@ _SET_OPERATORS = {"&", "|", "-", "^"}
 
 
 class SetValue(BuiltinKind):
-    def __init__(self, items: dict[Hashable, Value] | None, cls: type = set, source: Source | None = None,
-                 tx: Tracer | None = None, outside: Any = None):  # fmt: skip
+    def __init__(
+        self,
+        items: dict[Hashable, Value] | None,
+        cls: type = set,
+        source: Source | None = None,
+        tx: Tracer | None = None,
+        outside: Any = None,
+    ):
         super().__init__(source)
         self.cls, self._items, self._tx, self._outside = cls, items, tx, outside
 
@@ -31,14 +37,17 @@ class SetValue(BuiltinKind):
         tx, source = self._tx, self.source
         assert tx is not None and source is not None
         members = list(self._outside)
-        if not all(isinstance(m, (str, int, float, bool, bytes, type(None))) for m in members):
+        if all(isinstance(m, (str, int, float, bool, bytes, type(None))) for m in members):
+            if members:
+                tx.guard(Call(source, frozenset), "equals", frozenset(members))
+            else:
+                tx.guard(source, "len", 0)
+        elif self.cls is frozenset and all(isinstance(m, type) for m in members):
+            tx.guard(source, "id", self._outside)
+        else:
             raise GraphBreak(
                 "unsupported-object", f"{source}: a set of other objects than numbers and strings"
             )
-        if members:
-            tx.guard(Call(source, frozenset), "equals", frozenset(members))
-        else:
-            tx.guard(source, "len", 0)
         self._items = {m: tx.constant(m) for m in members}
 
     def describe(self) -> str:
@@ -98,9 +107,13 @@ class SetValue(BuiltinKind):
             return None
         mine, theirs = set(self.items), set(sibling.items)
         answers = {
-            "==": mine == theirs, "!=": mine != theirs, "<": mine < theirs,
-            "<=": mine <= theirs, ">": mine > theirs, ">=": mine >= theirs,
-        }  # fmt: skip
+            "==": mine == theirs,
+            "!=": mine != theirs,
+            "<": mine < theirs,
+            "<=": mine <= theirs,
+            ">": mine > theirs,
+            ">=": mine >= theirs,
+        }
         return tx.constant(answers[op])
 
     @builtin_method("add")

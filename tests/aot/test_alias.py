@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 import torch.fx
-from aot_checks import check, fresh_inputs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dyncomp import aot
+from tests.aot.aot_checks import check, fresh_inputs
 
 VIEWS: list[Callable[..., Any]] = [
     lambda x: x[0],

@@ -11,12 +11,12 @@ import time
 import pytest
 import torch
 import torch.nn.functional as F
-from aot_checks import check, check_function, graph_of, trace
 from torch import nn
 
 from dyncomp import aot
 from dyncomp.errors import InternalError
 from dyncomp.fake.facts import facts_of
+from tests.aot.aot_checks import check, check_function, graph_of, trace
 
 aten = torch.ops.aten
 

@@ -9,12 +9,12 @@ import types
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import CALLS, outcome, rebuilt, reset
 
 from dyncomp.bytecode import spell
 from dyncomp.bytecode.assemble import Layout, assemble
 from dyncomp.bytecode.decode import decode
 from dyncomp.bytecode.instruction import Instruction
+from tests.bytecode.programs import CALLS, outcome, rebuilt, reset
 
 MODULES = [
     "argparse",

@@ -6,8 +6,6 @@ import dis
 import types
 
 import pytest
-from programs import PROGRAMS
-from test_assemble import MODULES, module_codes
 
 from dyncomp.bytecode import opcodes
 from dyncomp.bytecode.canonical import NAMES, NOT_IN_CODE, RENAMED, canonical
@@ -16,6 +14,8 @@ from dyncomp.bytecode.depth import stack_depths
 from dyncomp.bytecode.liveness import live_variables
 from dyncomp.bytecode.printer import to_text
 from dyncomp.bytecode.stack_effect import op_effect
+from tests.bytecode.programs import PROGRAMS
+from tests.bytecode.test_assemble import MODULES, module_codes
 
 CODES = [function.__code__ for function, _ in PROGRAMS]
 

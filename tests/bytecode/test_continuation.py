@@ -7,13 +7,13 @@ import types
 import weakref
 
 import pytest
-from cutting import cut_at, every_cut
-from programs import CALLS, outcome, rebuilt, reset
 
 from dyncomp.bytecode import canonical as canonical_module
 from dyncomp.bytecode import continuation as continuation_module
 from dyncomp.bytecode.canonical import canonical
 from dyncomp.bytecode.continuation import Point, is_resume, is_step, locate, origin, resume_code, step_code
+from tests.bytecode.cutting import cut_at, every_cut
+from tests.bytecode.programs import CALLS, outcome, rebuilt, reset
 
 
 def to_the_end(function):

@@ -397,7 +397,7 @@ def test_ranges():
     [
         ([(-1, "nonsense", 0, [])], [], "unknown guard access 'nonsense'"),
         ([(-1, "local", 0, [("nonsense", 0)])], [], "unknown guard check 'nonsense'"),
-        ([(-1, "local", 0, [("int_program", 0)])], [], "unknown guard check 'int_program'"),
+        ([(-1, "local", 0, [("int_program", 0)])], [], "expected \\(inputs, code, texts\\)"),
         ([(0, "local", 0, [])], [], "bad parent 0"),
         ([(-1, "type", None, [])], [], "bad parent -1"),
         ([(-1, "local", 0, []), (1, "type", None, [])], [], "bad parent 1"),

@@ -8,14 +8,8 @@ import dataclasses
 import inspect
 import sys
 import types
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "bytecode"))
-
-from cutting import cut_at, every_cut
-from programs import CALLS, outcome, rebuilt, reset
 
 from dyncomp.bytecode import spell
 from dyncomp.bytecode.assemble import Layout, assemble
@@ -26,6 +20,8 @@ from dyncomp.guards.source import Local
 from dyncomp.interp.emit import RunBuilder
 from dyncomp.interp.resume import emit_break, is_step
 from dyncomp.values.base import Value
+from tests.bytecode.cutting import cut_at, every_cut
+from tests.bytecode.programs import CALLS, outcome, rebuilt, reset
 
 
 def collector(code, point):

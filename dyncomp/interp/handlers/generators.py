@@ -93,6 +93,13 @@ def cleanup_throw(frame: Frame, op: Op) -> None:
     frame.push(error.args[0] if error.args else frame.trace.constant(None))
 
 
-breaks("generator", "asynchronous code", "GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "END_ASYNC_FOR",
-"BEFORE_ASYNC_WITH",
-       "ASYNC_GEN_WRAP")  # fmt: skip
+breaks(
+    "generator",
+    "asynchronous code",
+    "GET_AWAITABLE",
+    "GET_AITER",
+    "GET_ANEXT",
+    "END_ASYNC_FOR",
+    "BEFORE_ASYNC_WITH",
+    "ASYNC_GEN_WRAP",
+)

@@ -98,10 +98,27 @@ def match_class(frame: Frame, op: Op) -> None:
 _SELF_MATCHING = frozenset({bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple})
 
 breaks("unsupported-opcode", "exception groups (`except*`)", "CHECK_EG_MATCH", "PREP_RERAISE_STAR")
-breaks("unsupported-opcode", "type parameters and type aliases", "TYPEVAR", "PARAMSPEC", "TYPEVARTUPLE",
-"SUBSCRIPT_GENERIC",
-       "TYPEALIAS", "TYPEVAR_WITH_BOUND", "TYPEVAR_WITH_CONSTRAINTS", "SET_FUNCTION_TYPE_PARAMS",
-       "SET_TYPEPARAM_DEFAULT")  # fmt: skip
-breaks("unsupported-opcode", "an instruction that no function body has", "PRINT", "INTERPRETER_EXIT",
-"RESERVED",
-       "ENTER_EXECUTOR", "EXIT_INIT_CHECK", "CALL_INTRINSIC_1", "CALL_INTRINSIC_2")  # fmt: skip
+breaks(
+    "unsupported-opcode",
+    "type parameters and type aliases",
+    "TYPEVAR",
+    "PARAMSPEC",
+    "TYPEVARTUPLE",
+    "SUBSCRIPT_GENERIC",
+    "TYPEALIAS",
+    "TYPEVAR_WITH_BOUND",
+    "TYPEVAR_WITH_CONSTRAINTS",
+    "SET_FUNCTION_TYPE_PARAMS",
+    "SET_TYPEPARAM_DEFAULT",
+)
+breaks(
+    "unsupported-opcode",
+    "an instruction that no function body has",
+    "PRINT",
+    "INTERPRETER_EXIT",
+    "RESERVED",
+    "ENTER_EXECUTOR",
+    "EXIT_INIT_CHECK",
+    "CALL_INTRINSIC_1",
+    "CALL_INTRINSIC_2",
+)

@@ -180,8 +180,15 @@ def load_locals(frame: Frame, op: Op) -> None:
 
 
 for _name in (
-    "LOAD_NAME", "STORE_NAME", "DELETE_NAME", "LOAD_LOCALS", "LOAD_FROM_DICT_OR_GLOBALS",
+    "LOAD_NAME",
+    "STORE_NAME",
+    "DELETE_NAME",
+    "LOAD_LOCALS",
+    "LOAD_FROM_DICT_OR_GLOBALS",
     "LOAD_FROM_DICT_OR_DEREF",
-    "LOAD_CLASSDEREF", "SETUP_ANNOTATIONS", "IMPORT_STAR", "PRINT_EXPR",
-):  # fmt: skip
+    "LOAD_CLASSDEREF",
+    "SETUP_ANNOTATIONS",
+    "IMPORT_STAR",
+    "PRINT_EXPR",
+):
     family(_name, load_locals)

@@ -3,13 +3,13 @@
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_harness import run
 
 from dyncomp.codegen.ir import index as ix
 from dyncomp.codegen.ir.interpret import interpret
 from dyncomp.codegen.ir.nodes import Acc, Accumulate, Builder, Init, Kernel, Loop, Param, Store
 from dyncomp.codegen.ir.ops import OPS
 from dyncomp.codegen.ir.types import FLOATS, INTS, TO_TORCH, compute_type
+from tests.codegen.emit.kernel_harness import run
 
 TYPES = ["f32", "f64", "bf16", "f16", "i64", "i32", "i16", "i8", "u8", "bool"]
 BINARY = "add sub mul maximum minimum lt eq ge and or xor remainder div copysign".split()

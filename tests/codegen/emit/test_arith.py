@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from kernel_harness import available_isas, multi_pointwise
-from test_cast import sample
+
+from tests.codegen.emit.kernel_harness import available_isas, multi_pointwise
+from tests.codegen.emit.test_cast import sample
 
 INTS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
 FLOATS = [torch.float32, torch.float64]

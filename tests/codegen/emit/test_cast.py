@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from kernel_harness import available_isas, multi_pointwise
 
 from dyncomp.codegen.ir.types import FROM_TORCH, compute_type
+from tests.codegen.emit.kernel_harness import available_isas, multi_pointwise
 
 DTYPES = list(FROM_TORCH)
 

@@ -3,10 +3,10 @@ at guard pages."""
 
 import pytest
 import torch
-from kernel_harness import available_isas, guarded, run
 
 from dyncomp.codegen.ir import index as ix
 from dyncomp.codegen.ir.nodes import Acc, Accumulate, Builder, Init, Kernel, Loop, Param, Scratch, Store
+from tests.codegen.emit.kernel_harness import available_isas, guarded, run
 
 ISAS = available_isas()
 SIZES = [1, 5, 17, 64, 129, 1000]

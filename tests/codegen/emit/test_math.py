@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from kernel_harness import available_isas, pointwise
+
+from tests.codegen.emit.kernel_harness import available_isas, pointwise
 
 SPECIAL = [
     0.0, -0.0, 1.0, -1.0, float("inf"), -float("inf"), float("nan"), 1e-45, -1e-45, 1.17549435e-38,

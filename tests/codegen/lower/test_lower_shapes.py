@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from graphs import assert_close, flat, run_interpreted
+
+from tests.codegen.graphs import assert_close, flat, run_interpreted
 
 F = torch.nn.functional
 torch.manual_seed(0)

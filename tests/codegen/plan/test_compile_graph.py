@@ -4,10 +4,10 @@ import threading
 
 import pytest
 import torch
-from graphs import assert_close, flat, trace
 
 from dyncomp import counters
 from dyncomp.codegen.compile import Options, compile_graph
+from tests.codegen.graphs import assert_close, flat, trace
 
 F = torch.nn.functional
 R = torch.randn

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from graphs import assert_close, flat, kernels_of, run_interpreted, schedule_of
 
 from dyncomp import config
 from dyncomp.codegen.ir.nodes import Init, Loop, Store
 from dyncomp.codegen.ir.printer import print_kernel
+from tests.codegen.graphs import assert_close, flat, kernels_of, run_interpreted, schedule_of
 
 F = torch.nn.functional
 R = torch.randn

@@ -1,9 +1,10 @@
 """Random graphs over random shapes, layouts and types: the schedule computes what eager computes."""
 
 import torch
-from graphs import assert_close, flat, run_interpreted
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from tests.codegen.graphs import assert_close, flat, run_interpreted
 
 SIZES = st.sampled_from([1, 2, 3, 4, 6, 16])
 

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from graphs import assert_close, kernels_of, run_interpreted
 
 from dyncomp.codegen.lower.split import parts_of
+from tests.codegen.graphs import assert_close, kernels_of, run_interpreted
 
 R = torch.randn
 

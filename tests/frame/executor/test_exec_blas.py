@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from exec_support import F32, alloc, plan, same_error
+
+from tests.frame.executor.exec_support import F32, alloc, plan, same_error
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])

@@ -6,9 +6,10 @@ import operator
 
 import pytest
 import torch
-from exec_support import plan
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.frame.executor.exec_support import plan
 
 OPERATIONS = {
     "add": operator.add,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from exec_support import ADD_ONE, ADD_STRIDED, CHUNK, F32, LINE, alloc, plan
+
+from tests.frame.executor.exec_support import ADD_ONE, ADD_STRIDED, CHUNK, F32, LINE, alloc, plan
 
 I64 = torch.int64
 

@@ -7,9 +7,9 @@ import struct
 
 import pytest
 import torch
-from exec_support import alloc, compile_kernels
 
 from dyncomp._frame import _exec
+from tests.frame.executor.exec_support import alloc, compile_kernels
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,19 @@ import weakref
 
 import pytest
 import torch
-from exec_support import ADD_ONE, F32, FILL_BYTES, RAISE_FLAG, Slot, alloc, contiguous, plan, same_error
 
 from dyncomp._frame import _exec
+from tests.frame.executor.exec_support import (
+    ADD_ONE,
+    F32,
+    FILL_BYTES,
+    RAISE_FLAG,
+    Slot,
+    alloc,
+    contiguous,
+    plan,
+    same_error,
+)
 
 DTYPES = [
     torch.float32,

@@ -6,9 +6,9 @@ import warnings
 
 import pytest
 import torch
-from exec_support import Slot, alloc, op_plan, plan, same_error
 
 from dyncomp._frame import _exec
+from tests.frame.executor.exec_support import Slot, alloc, op_plan, plan, same_error
 
 X = torch.randn(4, 6)
 S = Slot

@@ -10,9 +10,9 @@ import weakref
 
 import pytest
 import torch
-from exec_support import ADD_ONE, F32, WAIT_FOR, Slot, alloc, kernels, op_plan, plan
 
 from dyncomp._frame import _exec
+from tests.frame.executor.exec_support import ADD_ONE, F32, WAIT_FOR, Slot, alloc, kernels, op_plan, plan
 
 ADD = [alloc(1, 4), ("kernel", ADD_ONE, 4, 64, [0, 1], [])]
 

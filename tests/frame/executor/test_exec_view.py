@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from exec_support import F32, Slot, alloc, plan
+
+from tests.frame.executor.exec_support import F32, Slot, alloc, plan
 
 
 def view(sizes, strides, offset, opcode="view"):

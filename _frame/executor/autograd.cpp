@@ -1,0 +1,204 @@
+#include "executor/autograd.h"
+
+#include <ATen/ops/empty_strided.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/grad_mode.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/variable.h>
+
+namespace dyncomp::executor {
+
+namespace {
+
+using torch::autograd::Variable;
+using torch::autograd::variable_list;
+
+[[noreturn]] void throw_python() {
+  python_error error;
+  error.persist();
+  throw std::move(error);
+}
+
+py::object checked(PyObject* owned) {
+  if (owned == nullptr) {
+    throw_python();
+  }
+  return py::reinterpret_steal<py::object>(owned);
+}
+
+py::object wrap(const at::Tensor& tensor) {
+  return tensor.defined() ? checked(THPVariable_Wrap(tensor)) : py::none();
+}
+
+py::tuple wrap_all(const variable_list& tensors) {
+  py::tuple result(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    result[i] = wrap(tensors[i]);
+  }
+  return result;
+}
+
+// A gradient as the backward was compiled for: any strides may come in.
+at::Tensor laid_out(const at::Tensor& gradient, const std::vector<int64_t>& strides) {
+  at::Tensor plain = gradient.is_neg() || gradient._is_zerotensor() ? gradient.clone() : gradient;
+  if (plain.strides() == at::IntArrayRef(strides)) {
+    return plain;
+  }
+  return at::empty_strided(plain.sizes(), strides, plain.options()).copy_(plain);
+}
+
+std::vector<bool> pattern_of(const variable_list& gradients) {
+  std::vector<bool> pattern(gradients.size());
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    pattern[i] = gradients[i].defined();
+  }
+  return pattern;
+}
+
+}  // namespace
+
+SharedObject::~SharedObject() {
+  if (object_ != nullptr && Py_IsInitialized()) {
+    PyGILState_STATE state = PyGILState_Ensure();
+    Py_DECREF(object_);
+    PyGILState_Release(state);
+  }
+}
+
+void CompiledBackward::keep(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& values, at::Tensor generator_state) {
+  saved_.reserve(training_->saved.size());
+  for (const SavedValue& one : training_->saved) {
+    if (one.input) {
+      saved_.emplace_back(inputs[one.index], false);
+      continue;
+    }
+    // Memory that an output shows is kept without its history, which leads back here, but under its version.
+    const at::Tensor& value = values[one.index];
+    bool is_output = value.grad_fn().get() == this;
+    saved_.emplace_back(value.is_view() ? value.detach() : value, is_output);
+  }
+  inputs_ = inputs;
+  for (const at::Tensor& input : inputs) {
+    versions_.push_back(input.is_inference() ? 0 : input._version());
+  }
+  generator_state_ = std::move(generator_state);
+}
+
+void CompiledBackward::release_variables() {
+  std::lock_guard lock(mutex_);
+  released_ = true;
+  saved_.clear();
+  inputs_.clear();
+  generator_state_.reset();
+}
+
+void CompiledBackward::check_not_released() {
+  std::lock_guard lock(mutex_);
+  TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+}
+
+std::vector<at::Tensor> CompiledBackward::unpack_saved() {
+  std::vector<at::Tensor> values;
+  values.reserve(saved_.size());
+  auto self = getptr();
+  for (const auto& saved : saved_) {
+    values.push_back(saved.unpack(self));
+  }
+  return values;
+}
+
+variable_list CompiledBackward::apply(variable_list&& gradients) {
+  check_not_released();
+  std::vector<bool> pattern = pattern_of(gradients);
+  if (std::find(pattern.begin(), pattern.end(), true) == pattern.end()) {
+    return variable_list(num_outputs());
+  }
+  py::gil_scoped_acquire locked;
+  if (at::GradMode::is_enabled()) {
+    return rerun(gradients, true);
+  }
+  const Backward* backward = find(pattern);
+  if (backward == nullptr) {
+    backward = prepare(pattern);
+  }
+  return backward != nullptr ? run(*backward, gradients) : rerun(gradients, false);
+}
+
+const Backward* CompiledBackward::find(const std::vector<bool>& pattern) const {
+  for (const Backward& backward : training_->backwards) {
+    if (backward.pattern == pattern) {
+      return &backward;
+    }
+  }
+  return nullptr;
+}
+
+const Backward* CompiledBackward::prepare(const std::vector<bool>& pattern) {
+  py::tuple asked(pattern.size());
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    asked[i] = py::bool_(pattern[i]);
+  }
+  py::object made = checked(PyObject_CallOneArg(training_->prepare.get(), asked.ptr()));
+  if (made.is_none()) {
+    return nullptr;
+  }
+  if (const Backward* other = find(pattern)) {  // another thread was quicker
+    return other;
+  }
+  py::tuple pair = made.cast<py::tuple>();
+  training_->backwards.push_back({pattern, pair[1].cast<std::vector<std::vector<int64_t>>>(), SharedObject(pair[0].ptr())});
+  return &training_->backwards.back();
+}
+
+variable_list CompiledBackward::run(const Backward& backward, variable_list& gradients) {
+  std::vector<at::Tensor> saved = unpack_saved();
+  PyObject* call = backward.call.get();
+  std::vector<py::object> arguments;
+  arguments.reserve(saved.size() + gradients.size());
+  for (const at::Tensor& value : saved) {
+    arguments.push_back(wrap(value));
+  }
+  std::size_t position = 0;
+  for (at::Tensor& gradient : gradients) {
+    if (gradient.defined()) {
+      arguments.push_back(wrap(laid_out(gradient, backward.strides[position++])));
+    }
+  }
+  std::vector<PyObject*> raw;
+  raw.reserve(arguments.size());
+  for (const py::object& argument : arguments) {
+    raw.push_back(argument.ptr());
+  }
+  py::object kept_call = py::reinterpret_borrow<py::object>(call);
+  py::object results = checked(PyObject_Vectorcall(call, raw.data(), raw.size(), nullptr));
+  return spread(results.ptr());
+}
+
+variable_list CompiledBackward::rerun(const variable_list& gradients, bool create_graph) {
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    bool changed = !training_->written[i] && !inputs_[i].is_inference() && inputs_[i]._version() != versions_[i];
+    TORCH_CHECK(!changed, "one of the variables needed for gradient computation has been modified by an inplace operation: input ", i,
+                " of a compiled function is at version ", inputs_[i]._version(), "; expected version ", versions_[i], " instead");
+  }
+  py::tuple inputs = wrap_all(inputs_), incoming = wrap_all(gradients);
+  py::object state = wrap(generator_state_);
+  PyObject* arguments[] = {inputs.ptr(), incoming.ptr(), state.ptr(), create_graph ? Py_True : Py_False};
+  py::object results = checked(PyObject_Vectorcall(training_->rerun.get(), arguments, 4, nullptr));
+  return spread(results.ptr());
+}
+
+// Gradients of the inputs that asked for one.
+variable_list CompiledBackward::spread(PyObject* results) const {
+  TORCH_CHECK(PyTuple_Check(results) && static_cast<std::size_t>(PyTuple_GET_SIZE(results)) == num_outputs(),
+              "dyncomp: a backward returned other than one gradient for each input");
+  variable_list gradients(num_outputs());
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    PyObject* item = PyTuple_GET_ITEM(results, static_cast<Py_ssize_t>(i));
+    if (item != Py_None) {
+      gradients[i] = THPVariable_Unpack(item);
+    }
+  }
+  return gradients;
+}
+
+}  // namespace dyncomp::executor

@@ -1,0 +1,74 @@
+// A compiled function that autograd goes through: what it computes, what it keeps, and how its gradient is computed.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace dyncomp::executor {
+
+// A strong reference that may be dropped by any thread.
+class SharedObject {
+ public:
+  SharedObject() = default;
+  explicit SharedObject(PyObject* borrowed) : object_(Py_XNewRef(borrowed)) {}
+  SharedObject(SharedObject&& other) noexcept : object_(other.object_) { other.object_ = nullptr; }
+  SharedObject(const SharedObject&) = delete;
+  SharedObject& operator=(SharedObject other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~SharedObject();
+  PyObject* get() const { return object_; }
+
+ private:
+  PyObject* object_ = nullptr;
+};
+
+// How one of the user's outputs follows from raw outputs and inputs.
+struct TrainingOutput {
+  enum class Kind { kRaw, kInput, kOutput, kConst, kRawView, kInputView } kind;
+  int index = 0;
+  PyObject* value = nullptr;  // of a constant; kept by Training::kept
+  std::vector<int64_t> sizes, strides;
+  int64_t offset = 0;  // from the base's own first element
+  bool differentiable = false;
+};
+
+// A backward for the case that gradients come in exactly where `pattern` says, laid out by `strides`.
+struct Backward {
+  std::vector<bool> pattern;
+  std::vector<std::vector<int64_t>> strides;  // one a gradient that comes in
+  SharedObject call;                          // (*saved, *gradients) -> gradient or None for each of `requiring`
+};
+
+struct SavedValue {
+  bool input;  // an input, else a value that the forward returned
+  int index;
+};
+
+struct Training {
+  int inputs = 0, raw = 0;
+  bool draws = false;                // the forward moves the default generator
+  std::vector<int> requiring;        // inputs that get a gradient
+  std::vector<int> differentiable;   // raw outputs that a gradient comes in for
+  std::vector<SavedValue> saved;
+  std::vector<bool> written;         // inputs that the forward writes
+  std::vector<TrainingOutput> outputs;
+  SharedObject forward;              // (*inputs) -> (*raw outputs, *values to keep)
+  SharedObject prepare;              // (pattern) -> (call, strides), or None: use `rerun`
+  SharedObject rerun;                // (inputs, gradients, generator state, create_graph) -> gradients
+  SharedObject kept;
+  mutable std::vector<Backward> backwards;  // guarded by the interpreter's lock
+};
+
+using TrainingPtr = std::shared_ptr<const Training>;
+
+// A new reference to the Python type `TrainingPlan`, or nullptr with an exception set.
+PyObject* make_training_plan_type();
+
+}  // namespace dyncomp::executor

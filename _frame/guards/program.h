@@ -1,0 +1,43 @@
+// Integer programs over the sizes and numbers of a call: the check kind `int_program`.
+//
+// Payload: (inputs, code, texts), as `dyncomp/shape/program.py` writes it.
+//   inputs  ((node, what, dim), ...)   what: "size", "stride", "offset" of a tensor; "int", "float"; "len" of a container
+//   code    ((operation, operands...), ...)
+//   texts   one a `require`, for explain
+// Nothing here runs Python code; an operation without a result (division by zero, overflow) fails the check.
+#pragma once
+#include <Python.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace dyncomp {
+
+struct ProgramInput {
+  enum class What : uint8_t { size, stride, offset, integer, real, length };
+  What what;
+  int32_t node;
+  int64_t dim;
+  int32_t target;  // register
+};
+
+struct ProgramStep {
+  uint8_t operation;  // row of the table in program.cpp
+  bool low_open, high_open;
+  int32_t a, b, c;  // registers
+  int64_t low, high;
+};
+
+struct Program {
+  std::vector<ProgramInput> inputs;  // by node, so that a tensor is looked at once
+  std::vector<ProgramStep> steps;
+  size_t registers() const { return inputs.size() + steps.size(); }
+};
+
+// From the payload of a check on node `position`; nullptr with an exception.
+std::unique_ptr<Program> program_build(PyObject* payload, int32_t position);
+// -1 if all requirements hold; -2 if an input cannot be read; else the number of the first `require` that fails.
+int32_t program_failure(const Program& program, PyObject* const* values);
+
+}  // namespace dyncomp

@@ -1,0 +1,141 @@
+"""How the results of a function that autograd goes through become the user's outputs.
+
+The graph computes *raw* outputs: fresh memory, one tensor for each group of results that share memory. The
+user's outputs follow from those and from the inputs, under autograd, so that views stay views to it:
+
+    def f(x):            raw:      y                       (a node of autograd is behind it)
+        y = x * 2        outputs:  y[0]  = view of raw 0, differentiable
+        return y[0], y             y     = raw 0
+
+Rules, one a user output:
+    ("raw", k)            a raw output
+    ("input", i)          the input object itself
+    ("output", j)         the very object of an earlier output
+    ("view", ("input", i) | ("raw", k), sizes, strides, offset, differentiable)
+                          alias; `offset` counts from the base's own first element; where it is not
+                          differentiable, autograd is told nothing of it
+    ("const", value)      anything else
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from dyncomp.aot.errors import Unsupported
+from dyncomp.aot.store import Store, track_of
+from dyncomp.fake.tensor import FakeTensor, TensorMeta
+
+Rule = tuple[Any, ...]
+
+
+@dataclasses.dataclass
+class Outputs:
+    """`differentiable[k]`: a gradient flows into raw output k."""
+
+    raw: list[FakeTensor]
+    differentiable: list[bool]
+    rules: list[Rule]
+
+
+def plan_outputs(inputs: list[Any], results: list[Any]) -> Outputs:
+    return _Planner(inputs, results).run()
+
+
+class _Planner:
+    def __init__(self, inputs: list[Any], results: list[Any]):
+        self.inputs, self.results = inputs, results
+        self.input_index = {id(t): i for i, t in enumerate(inputs) if type(t) is FakeTensor}
+        self.groups: dict[int, list[FakeTensor]] = {}
+        self.roots: dict[int, int] = {}  # by store: the raw output
+        self.plan = Outputs([], [], [])
+
+    def run(self) -> Outputs:
+        for value in self.results:
+            if self._is_fresh(value):
+                members = self.groups.setdefault(id(track_of(value).store), [])
+                if all(value is not other for other in members):
+                    members.append(value)
+        seen: dict[int, int] = {}
+        for position, value in enumerate(self.results):
+            if not isinstance(value, torch.Tensor):
+                rule: Rule = ("const", value)
+            elif id(value) in self.input_index:
+                rule = ("input", self.input_index[id(value)])
+            elif id(value) in seen:
+                rule = ("output", seen[id(value)])
+            else:
+                rule = self._tensor_rule(value)
+            seen.setdefault(id(value), position)
+            self.plan.rules.append(rule)
+        return self.plan
+
+    def _is_fresh(self, value: Any) -> bool:
+        if type(value) is not FakeTensor or id(value) in self.input_index:
+            return False
+        store = track_of(value).store
+        return store.input is None and not store.frozen
+
+    def _tensor_rule(self, value: Any) -> Rule:
+        if type(value) is not FakeTensor:
+            return ("const", value)
+        _check_history(value)
+        store = track_of(value).store
+        if store.input is not None:
+            return self._input_view(value, store.input)
+        if store.frozen:
+            if track_of(value).chain or value.requires_grad:
+                raise Unsupported("an output that is a view of a constant")
+            return ("const", store.value.args[0])
+        return self._fresh(value, store)
+
+    def _input_view(self, value: FakeTensor, index: int) -> Rule:
+        base = self.inputs[index]
+        if value.requires_grad and _base_of(value) is not base:
+            raise Unsupported("an output that aliases an input in a way that autograd does not know as a view")
+        return _view(("input", index), base.meta, value.meta, value.requires_grad)
+
+    def _fresh(self, value: FakeTensor, store: Store) -> Rule:
+        number = self.roots.get(id(store))
+        if number is None:
+            root = _root(self.groups[id(store)], store)
+            number = self.roots[id(store)] = len(self.plan.raw)
+            self.plan.raw.append(root)
+            self.plan.differentiable.append(root.requires_grad)
+        root = self.plan.raw[number]
+        if value is root:
+            return ("raw", number)
+        if not store.exact:
+            raise Unsupported("outputs that share memory with gaps that was written in place")
+        return _view(("raw", number), root.meta, value.meta, value.requires_grad)
+
+
+def _root(members: list[FakeTensor], store: Store) -> FakeTensor:
+    """The tensor of a group that the others are views of, as far as autograd is concerned."""
+    if len(members) == 1:
+        return members[0]
+    asking = [m for m in members if m.requires_grad]
+    if not asking:
+        return members[0]
+    root = _base_of(asking[0])
+    _check_history(root)
+    if any(_base_of(m) is not root for m in asking) or track_of(root).store is not store:
+        raise Unsupported("outputs that share memory in a way that autograd does not know as views")
+    return root
+
+
+def _base_of(value: FakeTensor) -> Any:
+    return value._base if value._is_view() and value._base is not None else value
+
+
+def _check_history(value: FakeTensor) -> None:
+    if value.requires_grad and value.grad_fn is None:
+        raise Unsupported("an output that requires grad and has no history: a leaf made inside, or a view under no_grad")
+
+
+def _view(base: tuple[str, int], base_meta: TensorMeta, meta: TensorMeta, differentiable: bool) -> Rule:
+    if meta.dtype != base_meta.dtype:
+        raise Unsupported("an output that aliases memory under another dtype")
+    return ("view", base, meta.shape, meta.strides, meta.offset - base_meta.offset, differentiable)

@@ -1,0 +1,30 @@
+"""Where a call's number is read: the origin of a symbolic int or float.
+
+    str(Number(Local(0, 'x'), 'size', 1))  ==  "L['x'].size(1)"
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from dyncomp.guards.source import Source
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """`what`: size, stride or offset of a tensor; int or float for the object itself; len of a container."""
+
+    source: Source
+    what: str
+    dim: int = 0
+
+    def __str__(self) -> str:
+        match self.what:
+            case "size" | "stride":
+                return f"{self.source}.{self.what}({self.dim})"
+            case "offset":
+                return f"{self.source}.storage_offset()"
+            case "len":
+                return f"len({self.source})"
+            case _:
+                return str(self.source)

@@ -154,10 +154,10 @@ class _Planner:
     def _make(self, tensor: Tensor, dtype: torch.dtype) -> int:
         """Memory for a tensor that this step computes."""
         slot = self.slot_of[tensor] = self._new_slot()
-        if tensor in self.escaping:
+        size = _extent(tensor) * dtype.itemsize
+        if tensor in self.escaping or size == 0:  # nothing takes no place in the arena
             self.code.append(("alloc", slot, dtype, tensor.shape, tensor.strides, CPU))
             return slot
-        size = _extent(tensor) * dtype.itemsize
         life = Lifetime(size, self.step, max(self.last_use.get(tensor, self.step), self.step))
         self.temporaries.append((len(self.code), life))
         self.code.append(("scratch", slot, dtype, tensor.shape, tensor.strides, 0))

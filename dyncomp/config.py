@@ -52,6 +52,13 @@ KNOBS: dict[str, Knob] = {
             True,
         ),
         Knob(
+            "backward",
+            str,
+            "lazy",
+            "When a backward is compiled: at the first backward (lazy) or with its forward (ahead).",
+            ("lazy", "ahead"),
+        ),
+        Knob(
             "recompute",
             str,
             "fused",

@@ -11,6 +11,8 @@ from typing import Any
 from dyncomp import config
 from dyncomp.errors import OptionError
 
+# Tracing patches process-wide state (torch modes, fakes): one compile at a time, of forwards and of backwards.
+COMPILE_LOCK = threading.RLock()
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 

@@ -5,23 +5,24 @@ miss -> limits and stance -> interp.trace_frame -> backend -> guards.build -> _c
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import gc
 import os
-import threading
 import time
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from dyncomp import config, counters, interp, log
 from dyncomp import dump as dump_folder
-from dyncomp._frame import _core
+from dyncomp._frame import _core, _exec
 from dyncomp.backends.registry import CompileRequest
 from dyncomp.bytecode import printer
-from dyncomp.context import CompileContext
+from dyncomp.context import COMPILE_LOCK, CompileContext
 from dyncomp.errors import (
     BackendError,
     BreakRecord,
@@ -36,7 +37,6 @@ from dyncomp.skipfiles import is_skipped
 
 STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile")
 _stance = "default"
-_compile_lock = threading.RLock()  # tracing patches process-wide state (torch modes, fakes); one compile at a time
 
 
 @dataclasses.dataclass
@@ -85,8 +85,22 @@ def on_miss(func: types.FunctionType, args: tuple[Any, ...], owner: CompileConte
         if len(entries) >= owner.recompile_limit:
             _tell_limit(func, owner, reason)
             return _core.FREEZE
-    with _compile_lock, config.patch(**owner.options):
+    with COMPILE_LOCK, _collector_paused(), config.patch(**owner.options):
         return _compile_or_fall_back(func, args, owner, reason)
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No garbage collection inside: a compile makes many objects that live as long as it does, and each collection would walk
+    them and the user's whole heap (a third of the time that a large model takes to trace)."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _why_missed(entries: list[Any], func: types.FunctionType, args: tuple[Any, ...]) -> str | None:
@@ -205,6 +219,13 @@ def _compile_graph(trace: Any, owner: CompileContext, name: str, folder: Any) ->
     return compiled, backend.native
 
 
+def _single_form(compiled: Any) -> Callable[..., Any] | None:
+    """A plan of one output also comes as a callable that returns this output bare, for frames that return just that."""
+    if isinstance(compiled, _exec.Plan) and len(compiled.data()["outputs"]) == 1:
+        return compiled.single()
+    return None
+
+
 def needs_grad(trace: Any) -> bool:
     """True when autograd must go through the graph: a value in it requires grad, as the fakes saw it.
 
@@ -234,7 +255,7 @@ def _record(
         name=func.__qualname__,
         filename=code.co_filename,
         line=code.co_firstlineno,
-        graph=None if graph is None else graph.print_readable(print_output=False),
+        graph=None if graph is None else graph.code.strip(),  # made already; print_readable takes long
         graph_size=0 if graph is None else sum(n.op not in ("placeholder", "output") for n in graph.graph.nodes),
         guards=[str(g) for g in trace.guards],
         breaks=list(trace.breaks),

@@ -30,7 +30,7 @@ void cell_free(void* pointer) {
 }
 
 CodeCell* cell_make(PyCodeObject* code) {
-  CodeCell* cell = new CodeCell{{}, false, nullptr, all_cells};
+  CodeCell* cell = new CodeCell{{}, Skip::no, nullptr, all_cells};
   if (compat::code_extra_set(code, extra_index, cell) < 0) {
     delete cell;
     return nullptr;
@@ -88,11 +88,12 @@ Cache* cell_cache(PyCodeObject* code, Owner* owner) {
   return cache;
 }
 
-bool cell_skip(PyCodeObject* code) {
+bool cell_skip(PyCodeObject* code, Skip skip) {
   CodeCell* cell = cell_peek(code);
   if (cell == nullptr) cell = cell_make(code);
   if (cell == nullptr) return false;
-  return cell->never = true;
+  cell->skip = skip;
+  return true;
 }
 
 void cells_forget_owner(Owner* owner) {

@@ -148,7 +148,7 @@ Served compile(Cache* cache, Owner* owner, PyFunctionObject* function, PyObject*
   cache_begin_compile(cache);
   Ref answer;
   {
-    Scope off(Scope::Mode::disabled, nullptr);
+    Scope off(Scope::Mode::compiling, nullptr);
     answer = Ref::steal(call_callback(cache, owner, function, args, count));
   }
   cache_end_compile(cache);
@@ -171,7 +171,7 @@ Served miss(Cache* cache, Owner* owner, PyFunctionObject* function, PyObject* co
   }
   if (cache->skipped || miss_callback == nullptr || owner->object == nullptr) return Served::plain;
   CodeCell* cell = cell_peek(reinterpret_cast<PyCodeObject*>(function->func_code));
-  if (cell != nullptr && cell->never) return Served::plain;
+  if (cell != nullptr && cell->skip != Skip::no) return Served::plain;
   return compile(cache, owner, function, args, count, result);
 }
 

@@ -26,7 +26,7 @@ struct Output {
 };
 
 struct BuiltPlan {
-  std::unique_ptr<Program> program;
+  std::shared_ptr<const Program> program;  // shared by the forms of a plan
   std::vector<Output> outputs;
 };
 

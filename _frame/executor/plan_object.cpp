@@ -158,6 +158,18 @@ py::object freeze_outputs(py::handle outputs) {
   return py::tuple(frozen);
 }
 
+PlanObject* alloc_plan(PyTypeObject* type, BuiltPlan built, bool single, PyObject* data, PyObject* libraries) {
+  auto* self = reinterpret_cast<PlanObject*>(type->tp_alloc(type, 0));
+  if (self != nullptr) {
+    self->call = call_plan;
+    new (&self->built) BuiltPlan(std::move(built));
+    self->single = single;
+    self->data = Py_NewRef(data);
+    self->libraries = Py_NewRef(libraries);
+  }
+  return self;
+}
+
 PyObject* new_plan(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   HANDLE_TH_ERRORS
   static const char* names[] = {"inputs", "slots", "code", "outputs", "constants", "kernels", "ops", "arena", "single", "libraries", nullptr};
@@ -192,16 +204,7 @@ PyObject* new_plan(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     PyErr_SetString(PyExc_ValueError, e.what());
     return nullptr;
   }
-  auto* self = reinterpret_cast<PlanObject*>(type->tp_alloc(type, 0));
-  if (self == nullptr) {
-    return nullptr;
-  }
-  self->call = call_plan;
-  new (&self->built) BuiltPlan(std::move(built));
-  self->single = single != 0;
-  self->data = kept.release().ptr();
-  self->libraries = kept_libraries.release().ptr();
-  return reinterpret_cast<PyObject*>(self);
+  return reinterpret_cast<PyObject*>(alloc_plan(type, std::move(built), single != 0, kept.ptr(), kept_libraries.ptr()));
   END_HANDLE_TH_ERRORS
 }
 
@@ -228,6 +231,39 @@ void dealloc_plan(PyObject* self) {
 
 PyObject* plan_data(PyObject* self, PyObject*) { return PyDict_Copy(plan_of(self)->data); }
 
+PyObject* plan_single(PyObject* self, PyObject*) {
+  HANDLE_TH_ERRORS
+  PlanObject* plan = plan_of(self);
+  if (plan->built.outputs.size() != 1) {
+    PyErr_Format(PyExc_ValueError, "a plan with %zu outputs has no single form", plan->built.outputs.size());
+    return nullptr;
+  }
+  auto data = py::reinterpret_steal<py::dict>(PyDict_Copy(plan->data));
+  data["single"] = true;
+  return reinterpret_cast<PyObject*>(alloc_plan(Py_TYPE(self), plan->built, true, data.ptr(), plan->libraries));
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* plan_profile(PyObject* self, PyObject* args) {
+  HANDLE_TH_ERRORS
+  PlanObject* plan = plan_of(self);
+  const Program& program = *plan->built.program;
+  PyObject* const* tensors = PySequence_Fast_ITEMS(args);
+  if (!check_arguments(program, tensors, PyTuple_GET_SIZE(args), nullptr)) {
+    return nullptr;
+  }
+  RunningCall call(program);
+  call.borrow(tensors);
+  std::vector<int64_t> spent(program.steps.size());
+  program.run_timed(call.frame(), spent);
+  py::list nanoseconds;
+  for (int64_t step : spent) {
+    nanoseconds.append(step);
+  }
+  return nanoseconds.release().ptr();
+  END_HANDLE_TH_ERRORS
+}
+
 PyObject* repr_plan(PyObject* self) {
   const auto& built = plan_of(self)->built;
   return PyUnicode_FromFormat("<Plan: %d inputs, %zu instructions, %zu outputs>", built.program->inputs, built.program->steps.size(),
@@ -236,6 +272,8 @@ PyObject* repr_plan(PyObject* self) {
 
 PyMethodDef plan_methods[] = {
     {"data", plan_data, METH_NOARGS, "data()\n--\n\nThe plain data that the plan was made from: `Plan(**plan.data())` is the same plan."},
+    {"single", plan_single, METH_NOARGS, "single()\n--\n\nThe same program as a plan that returns its one output itself."},
+    {"profile", plan_profile, METH_VARARGS, "profile(*inputs)\n--\n\nRuns once; the nanoseconds that each instruction of `data()['code']` took."},
     {nullptr, nullptr, 0, nullptr},
 };
 

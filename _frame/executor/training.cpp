@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <string>
+#include <unordered_map>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
@@ -33,9 +34,8 @@ std::vector<at::Tensor> unpack(PyObject* const* objects, std::size_t count) {
   std::vector<at::Tensor> tensors;
   tensors.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
-    if (!THPVariable_Check(objects[i])) {
-      throw torch::TypeError("input or value %zu of a training plan must be a tensor, not %.200s", i, Py_TYPE(objects[i])->tp_name);
-    }
+    TORCH_CHECK_TYPE(THPVariable_Check(objects[i]), "input or value ", i, " of a training plan must be a tensor, not ",
+                     Py_TYPE(objects[i])->tp_name);
     tensors.push_back(THPVariable_Unpack(objects[i]));
   }
   return tensors;
@@ -53,8 +53,32 @@ bool is_recorded(const Training& training, const std::vector<at::Tensor>& inputs
   return false;
 }
 
+// The graph was made for inputs that share no memory with one that it writes.
+bool shares_written_memory(const Training& training, const std::vector<at::Tensor>& inputs) {
+  if (!training.writes || inputs.size() == 1) {
+    return false;
+  }
+  std::unordered_map<const void*, bool> written;  // by memory: one of its owners is written
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    auto [owner, fresh] = written.try_emplace(inputs[i].unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(), training.written[i]);
+    if (!fresh && (owner->second || training.written[i])) {
+      return true;
+    }
+  }
+  return false;
+}
+
+PyObject* run_original(const Training& training, PyObject* const* args, Py_ssize_t count) {
+  PyObject* result = PyObject_Vectorcall(training.original.get(), args, static_cast<std::size_t>(count), nullptr);
+  if (result == nullptr || PyTuple_Check(result)) {
+    return result;
+  }
+  py::object owned = py::reinterpret_steal<py::object>(result);
+  return PyList_Check(result) ? PyList_AsTuple(result) : PyTuple_Pack(1, result);
+}
+
 at::Tensor generator_state() {
-  const at::Generator& generator = at::globalContext().defaultGenerator(at::kCPU);
+  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
   std::lock_guard lock(generator.mutex());
   return generator.get_state();
 }
@@ -129,13 +153,12 @@ PyObject* call_training(PyObject* self, PyObject* const* args, std::size_t flags
   HANDLE_TH_ERRORS
   TrainingPtr training = plan_of(self)->training;  // the plan may be replaced meanwhile
   Py_ssize_t count = PyVectorcall_NARGS(flags);
-  if (names != nullptr && PyTuple_GET_SIZE(names) != 0) {
-    throw torch::TypeError("a training plan takes no keyword arguments");
-  }
-  if (count != training->inputs) {
-    throw torch::TypeError("a training plan with %d inputs was called with %zd", training->inputs, count);
-  }
+  TORCH_CHECK_TYPE(names == nullptr || PyTuple_GET_SIZE(names) == 0, "a training plan takes no keyword arguments");
+  TORCH_CHECK_TYPE(count == training->inputs, "a training plan with ", training->inputs, " inputs was called with ", count);
   std::vector<at::Tensor> inputs = unpack(args, static_cast<std::size_t>(count));
+  if (shares_written_memory(*training, inputs)) {
+    return run_original(*training, args, count);
+  }
   bool recorded = is_recorded(*training, inputs);
   at::Tensor state = recorded && training->draws ? generator_state() : at::Tensor();
   PyObject* returned;
@@ -149,9 +172,7 @@ PyObject* call_training(PyObject* self, PyObject* const* args, std::size_t flags
   std::vector<at::Tensor> values;
   {
     py::object owned = py::reinterpret_steal<py::object>(returned);
-    if (!PyTuple_Check(returned)) {
-      throw torch::TypeError("the forward of a training plan must return a tuple");
-    }
+    TORCH_CHECK_TYPE(PyTuple_Check(returned), "the forward of a training plan must return a tuple");
     values = unpack(PySequence_Fast_ITEMS(returned), static_cast<std::size_t>(PyTuple_GET_SIZE(returned)));
   }
   if (recorded) {
@@ -216,11 +237,11 @@ void check(const Training& training, int values) {
 
 PyObject* new_training_plan(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   HANDLE_TH_ERRORS
-  static const char* names[] = {"forward", "prepare", "rerun", "inputs", "raw", "values", "requiring", "differentiable",
+  static const char* names[] = {"forward", "original", "prepare", "rerun", "inputs", "raw", "values", "requiring", "differentiable",
                                 "saved", "written", "outputs", "draws", nullptr};
-  PyObject *forward, *prepare, *rerun, *requiring, *differentiable, *saved, *written, *outputs;
+  PyObject *forward, *original, *prepare, *rerun, *requiring, *differentiable, *saved, *written, *outputs;
   int inputs, raw, values, draws;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOOiiiOOOOOp:TrainingPlan", const_cast<char**>(names), &forward, &prepare, &rerun,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOOOiiiOOOOOp:TrainingPlan", const_cast<char**>(names), &forward, &original, &prepare, &rerun,
                                    &inputs, &raw, &values, &requiring, &differentiable, &saved, &written, &outputs, &draws)) {
     return nullptr;
   }
@@ -236,7 +257,7 @@ PyObject* new_training_plan(PyTypeObject* type, PyObject* args, PyObject* kwargs
   training->written.resize(static_cast<std::size_t>(inputs));
   for (int index : py::cast<std::vector<int>>(py::handle(written))) {
     check_index(index, training->written.size(), "input");
-    training->written[index] = true;
+    training->written[index] = training->writes = true;
   }
   py::tuple rules = py::tuple(py::reinterpret_borrow<py::object>(outputs));
   for (py::handle rule : rules) {
@@ -244,6 +265,7 @@ PyObject* new_training_plan(PyTypeObject* type, PyObject* args, PyObject* kwargs
   }
   training->kept = SharedObject(rules.ptr());
   training->forward = SharedObject(forward);
+  training->original = SharedObject(original);
   training->prepare = SharedObject(prepare);
   training->rerun = SharedObject(rerun);
   check(*training, values);
@@ -272,7 +294,7 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   const TrainingPtr& training = plan_of(self)->training;
   if (training && training.use_count() == 1) {
-    for (const SharedObject* object : {&training->forward, &training->prepare, &training->rerun, &training->kept}) {
+    for (const SharedObject* object : {&training->forward, &training->original, &training->prepare, &training->rerun, &training->kept}) {
       Py_VISIT(object->get());
     }
     for (const Backward& backward : training->backwards) {

@@ -54,12 +54,14 @@ struct SavedValue {
 struct Training {
   int inputs = 0, raw = 0;
   bool draws = false;                // the forward moves the default generator
+  bool writes = false;               // the forward writes an input
   std::vector<int> requiring;        // inputs that get a gradient
   std::vector<int> differentiable;   // raw outputs that a gradient comes in for
   std::vector<SavedValue> saved;
   std::vector<bool> written;         // inputs that the forward writes
   std::vector<TrainingOutput> outputs;
   SharedObject forward;              // (*inputs) -> (*raw outputs, *values to keep)
+  SharedObject original;             // (*inputs) -> outputs, for inputs that share memory with a written one
   SharedObject prepare;              // (pattern) -> (call, strides), or None: use `rerun`
   SharedObject rerun;                // (inputs, gradients, generator state, create_graph) -> gradients
   SharedObject kept;

@@ -40,6 +40,14 @@ PyObject* run_plain(PyThreadState* thread, Frame* frame, int throwflag) {
   return compat::eval_default(thread, frame, throwflag);
 }
 
+// The frames of code that is left alone for good.
+PyObject* run_skipped(PyThreadState* thread, Frame* frame, int throwflag, Skip skip) {
+  if (skip == Skip::ours) return compat::eval_default(thread, frame, throwflag);
+  if (skip == Skip::frame) return run_plain(thread, frame, throwflag);
+  Scope quiet(Scope::Mode::quiet, nullptr);
+  return run_plain(thread, frame, throwflag);
+}
+
 constexpr int kNotOrdinary = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE;
 
 // Functions only: no generator of any kind, no class or module body.
@@ -73,7 +81,6 @@ bool serve_frame(PyThreadState* thread, Frame* frame, PyCodeObject* code, Owner*
 // The quick way out for code that was looked at before and is left alone.
 bool known_skipped(CodeCell* cell, Owner* owner) {
   if (cell == nullptr) return false;
-  if (cell->never) return true;
   if (cell->slots.empty() || cell->slots[0].owner != owner) return false;
   Cache* cache = cell->slots[0].cache;
   return cache->skipped && cache->entries->empty();
@@ -85,16 +92,34 @@ PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag) {
     compat::frame_discard(thread, frame);
     return nullptr;
   }
+  if (this_thread.compiling) return compat::eval_default(thread, frame, throwflag);
   if (owner == nullptr || throwflag) return run_plain(thread, frame, throwflag);
   PyCodeObject* code = compat::frame_code(frame);
   if (this_thread.passthrough == code) {
     this_thread.passthrough = nullptr;
     return run_plain(thread, frame, throwflag);
   }
-  if (known_skipped(cell_peek(code), owner)) return run_plain(thread, frame, throwflag);
+  CodeCell* cell = cell_peek(code);
+  if (cell != nullptr && cell->skip != Skip::no) return run_skipped(thread, frame, throwflag, cell->skip);
+  if (known_skipped(cell, owner)) return run_plain(thread, frame, throwflag);
   PyObject* result = nullptr;
   if (is_candidate(thread, frame, code) && serve_frame(thread, frame, code, owner, &result)) return result;
-  return run_plain(thread, frame, throwflag);
+  cell = cell_peek(code);  // the callback may have marked the code
+  return run_skipped(thread, frame, throwflag, cell != nullptr && cell->skip != Skip::no ? cell->skip : Skip::frame);
+}
+
+// Stands in front of evaluators of others while the compiler runs in some thread.
+_PyFrameEvalFunction shielded = nullptr;
+Py_ssize_t shields = 0;
+[[gnu::tls_model("initial-exec")]] thread_local Frame* passed_on = nullptr;  // ends a cycle, if others put us below them
+
+PyObject* shield(PyThreadState* thread, Frame* frame, int throwflag) {
+  if (this_thread.compiling || passed_on == frame) return compat::eval_default(thread, frame, throwflag);
+  Frame* outer = passed_on;
+  passed_on = frame;
+  PyObject* result = shielded(thread, frame, throwflag);
+  passed_on = outer;
+  return result;
 }
 
 void install() {
@@ -135,6 +160,25 @@ void evaluator_acquire() {
 
 void evaluator_release() {
   if (--active == 0) remove();
+}
+
+bool evaluator_shield_acquire() {
+  PyInterpreterState* interpreter = PyInterpreterState_Get();
+  _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interpreter);
+  if (current == _PyEval_EvalFrameDefault || current == evaluate) return false;
+  ++shields;
+  if (current != shield) {
+    shielded = current;
+    _PyInterpreterState_SetEvalFrameFunc(interpreter, shield);
+  }
+  return true;
+}
+
+void evaluator_shield_release() {
+  PyInterpreterState* interpreter = PyInterpreterState_Get();
+  if (--shields == 0 && _PyInterpreterState_GetEvalFrameFunc(interpreter) == shield) {
+    _PyInterpreterState_SetEvalFrameFunc(interpreter, shielded);
+  }
 }
 
 bool evaluator_installed() {

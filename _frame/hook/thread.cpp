@@ -22,14 +22,18 @@ struct OpenRegion {
 
 }  // namespace
 
-Scope::Scope(Mode mode, Owner* owner) : saved_(this_thread), counted_(mode == Mode::candidates) {
-  bool disabled = mode == Mode::disabled || (mode == Mode::quiet && saved_.disabled);
-  this_thread = Thread{counted_ ? owner : nullptr, disabled, nullptr};
+Scope::Scope(Mode mode, Owner* owner)
+    : saved_(this_thread),
+      counted_(mode == Mode::candidates),
+      shielded_(mode == Mode::compiling && evaluator_shield_acquire()) {
+  bool disabled = mode >= Mode::disabled || (mode == Mode::quiet && saved_.disabled);
+  this_thread = Thread{mode == Mode::candidates ? owner : nullptr, disabled, mode == Mode::compiling, nullptr};
   if (counted_) evaluator_acquire();
 }
 
 Scope::~Scope() {
   if (counted_) evaluator_release();
+  if (shielded_) evaluator_shield_release();
   this_thread = saved_;
 }
 
@@ -41,7 +45,7 @@ bool region_enter(Owner* owner) {
     evaluator_acquire();
   }
   open_regions = region;
-  this_thread = Thread{owner, owner == nullptr, nullptr};
+  this_thread = Thread{owner, owner == nullptr, false, nullptr};
   return true;
 }
 

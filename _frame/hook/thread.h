@@ -9,6 +9,7 @@ namespace dyncomp {
 struct Thread {
   Owner* owner = nullptr;              // frames are candidates under this owner; nullptr: none is
   bool disabled = false;               // nothing is compiled, not even what a Dispatcher calls
+  bool compiling = false;              // the compiler's own frames: other evaluators do not get to see them
   PyCodeObject* passthrough = nullptr;  // the next frame of this code is run by us: leave it alone
 };
 
@@ -17,8 +18,9 @@ struct Thread {
 // Sets the switch for a C++ scope. The owner must outlive it.
 class Scope {
  public:
-  enum class Mode { candidates, quiet, disabled };
-  // candidates: under `owner`; quiet: no frame is a candidate; disabled: nothing at all is compiled.
+  enum class Mode { candidates, quiet, disabled, compiling };
+  // candidates: under `owner`; quiet: no frame is a candidate; disabled: nothing at all is compiled; compiling: the same,
+  // and no other frame evaluator (another compiler) takes part.
   Scope(Mode mode, Owner* owner);
   ~Scope();
   Scope(const Scope&) = delete;
@@ -27,6 +29,7 @@ class Scope {
  private:
   Thread saved_;
   bool counted_;
+  bool shielded_;
 };
 
 // The same as a pair of calls, nested per thread: for `with` blocks. `enter` with nullptr: disabled.

@@ -12,6 +12,7 @@ import torch
 from dyncomp.codegen.ir.index import ZERO, Index, var
 from dyncomp.codegen.ir.nodes import Builder, Value
 from dyncomp.codegen.ir.types import FLOATS, FROM_TORCH, TO_TORCH, compute_type
+from dyncomp.codegen.lower.rounding import cast_to
 from dyncomp.codegen.lower.split import parts_of
 from dyncomp.codegen.lower.tensor import (
     Body,
@@ -74,9 +75,10 @@ class Lowering:
         compute: str | None = None,
         shape: Sequence[int] | None = None,
         strides: Sequence[int] | None = None,
+        precise: Sequence[int] = (),
     ) -> Pointwise:
         """`function(b, *values)` on broadcast operands, each first converted to type `compute` (None: left
-        as it is)."""
+        as it is). Scalar operands at the positions `precise` are not rounded to a half type."""
         sources = [o for o in operands if isinstance(o, Tensor)]
         out = tuple(shape) if shape is not None else broadcast_shapes([s.shape for s in sources])
         work = compute and compute_type(compute)
@@ -84,12 +86,15 @@ class Lowering:
         def body(scope: Scope, index: Indices) -> Value:
             b = scope.b
             values = []
-            for operand in operands:
+            for position, operand in enumerate(operands):
                 if isinstance(operand, Tensor):
-                    value = scope.read(operand, broadcast_index(operand.shape, index))
-                    values.append(value if work is None else b.cast(value, work))
+                    value, source = scope.read(operand, broadcast_index(operand.shape, index)), operand.dtype
                 else:
-                    values.append(number(b, operand, work or _number_type(operand)))
+                    value, source = number(b, operand, work or _number_type(operand)), "f64"
+                if compute is not None:
+                    whole = position in precise and not getattr(operand, "shape", ())
+                    value = cast_to(b, value, source, compute_type(compute) if whole else compute)
+                values.append(value)
             return b.cast(function(b, *values), compute_type(dtype))
 
         return self.compute(out, dtype, body, sources, strides)

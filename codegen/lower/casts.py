@@ -7,25 +7,19 @@ from typing import Any
 
 import torch
 
-from dyncomp.codegen.ir.nodes import Builder, Value
-from dyncomp.codegen.ir.types import FROM_TORCH, HALVES, compute_type
+from dyncomp.codegen.ir.types import FROM_TORCH
 from dyncomp.codegen.lower.builder import Lowering, dtype_of
 from dyncomp.codegen.lower.pointwise import result
 from dyncomp.codegen.lower.registry import lowering
+from dyncomp.codegen.lower.rounding import cast_to
 from dyncomp.codegen.lower.tensor import Tensor
-
-
-def converted(b: Builder, value: Value, source: str, target: str) -> Value:
-    """Source and target are storage types; the value is in the source's compute type."""
-    out = b.cast(value, compute_type(target))
-    return b.op(f"round_{target}", out) if target in HALVES and source != target else out
 
 
 def _convert(lx: Lowering, node: Any, x: Tensor) -> Any:
     target = dtype_of(node.meta["val"])
     if target is None or node.meta["val"].device.type != "cpu":
         return None
-    return result(lx, node, lambda b, v: converted(b, v, x.dtype, target), [x], None)
+    return result(lx, node, lambda b, v: cast_to(b, v, x.dtype, target), [x], None)
 
 
 @lowering("aten._to_copy.default")
@@ -54,4 +48,4 @@ def copy(lx: Lowering, node: Any, target: Tensor, source: Tensor, non_blocking: 
     dtype = dtype_of(node.meta["val"])
     if dtype is None:
         return None
-    return result(lx, node, lambda b, v: converted(b, v, source.dtype, dtype), [source], None)
+    return result(lx, node, lambda b, v: cast_to(b, v, source.dtype, dtype), [source], None)

@@ -10,10 +10,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from dyncomp.codegen.ir.nodes import Builder, Value
-from dyncomp.codegen.ir.types import FLOATS, INTS, compute_type
+from dyncomp.codegen.ir.types import FLOATS, HALVES, INTS, TO_TORCH, compute_type
 from dyncomp.codegen.lower.builder import Lowering, Operand, dtype_of, promote, wrap_int
 from dyncomp.codegen.lower.registry import lowering, register
+from dyncomp.codegen.lower.rounding import rounded
 from dyncomp.codegen.lower.tensor import Pointwise, Tensor
 
 # Ops on floats; integers and bools are converted to the default float type first, as the result's type says.
@@ -32,14 +35,24 @@ OVERLOADS = ("Tensor", "Scalar", "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tenso
 
 
 def result(
-    lx: Lowering, node: Any, function: Callable[..., Value], operands: list[Operand], compute: str | None
+    lx: Lowering,
+    node: Any,
+    function: Callable[..., Value],
+    operands: list[Operand],
+    compute: str | None,
+    precise: tuple[int, ...] = (),
 ) -> Pointwise | None:
-    """A pointwise tensor with the shape, type and layout that the node's result has in eager."""
+    """A pointwise tensor with the shape, type and layout that the node's result has in eager.
+
+    ATen rounds scalars to the type `compute` first, but for the operands at the positions `precise`.
+    """
     val = node.meta["val"]
     dtype = dtype_of(val)
     if dtype is None or not all(_representable(o, compute) for o in operands if not isinstance(o, Tensor)):
         return None
-    return lx.elementwise(function, operands, dtype, compute=compute, shape=val.shape, strides=val.stride())
+    return lx.elementwise(
+        function, operands, dtype, compute=compute, shape=val.shape, strides=val.stride(), precise=precise
+    )
 
 
 def _representable(number: Any, compute: str | None) -> bool:
@@ -181,13 +194,18 @@ def _scaled(b: Builder, value: Value, alpha: bool | int | float) -> Value:
     return b.op("mul", value, b.const(alpha if value.dtype in FLOATS else int(alpha), value.dtype))
 
 
+def _as_held(alpha: Any, dtype: str) -> Any:
+    """A factor as ATen holds it, in the type of the elements."""
+    return torch.tensor(alpha, dtype=TO_TORCH[dtype]).item() if dtype in HALVES else alpha
+
+
 @lowering("aten.add.Tensor", "aten.add.Scalar")
 def add(lx: Lowering, node: Any, x: Operand, y: Operand, alpha: Any = 1) -> Any:
     work = work_type([x, y])
     if work is None or (work == "bool" and alpha is not True and alpha != 1):
         return None
     name = "or" if work == "bool" else "add"
-    return result(lx, node, lambda b, u, v: b.op(name, u, _scaled(b, v, alpha)), [x, y], work)
+    return result(lx, node, lambda b, u, v: b.op(name, u, _scaled(b, v, _as_held(alpha, work))), [x, y], work)
 
 
 @lowering("aten.sub.Tensor", "aten.sub.Scalar")
@@ -195,7 +213,7 @@ def sub(lx: Lowering, node: Any, x: Operand, y: Operand, alpha: Any = 1) -> Any:
     work = work_type([x, y])
     if work is None or work == "bool":
         return None
-    return result(lx, node, lambda b, u, v: b.op("sub", u, _scaled(b, v, alpha)), [x, y], work)
+    return result(lx, node, lambda b, u, v: b.op("sub", u, _scaled(b, v, _as_held(alpha, work))), [x, y], work)
 
 
 @lowering("aten.rsub.Tensor", "aten.rsub.Scalar")
@@ -203,7 +221,7 @@ def rsub(lx: Lowering, node: Any, x: Operand, y: Operand, alpha: Any = 1) -> Any
     work = work_type([x, y])
     if work is None or work == "bool":
         return None
-    return result(lx, node, lambda b, u, v: b.op("sub", v, _scaled(b, u, alpha)), [x, y], work)
+    return result(lx, node, lambda b, u, v: b.op("sub", v, _scaled(b, u, _as_held(alpha, work))), [x, y], work)
 
 
 @lowering("aten.mul.Tensor", "aten.mul.Scalar")
@@ -211,12 +229,12 @@ def mul(lx: Lowering, node: Any, x: Operand, y: Operand) -> Any:
     work = work_type([x, y])
     if work is None:
         return None
-    return result(lx, node, simple("and" if work == "bool" else "mul"), [x, y], work)
+    return result(lx, node, simple("and" if work == "bool" else "mul"), [x, y], work, precise=(0, 1))
 
 
 @lowering("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor")
 def div(lx: Lowering, node: Any, x: Operand, y: Operand) -> Any:
-    return result(lx, node, simple("div"), [x, y], dtype_of(node.meta["val"]))
+    return result(lx, node, simple("div"), [x, y], dtype_of(node.meta["val"]), precise=(1,))
 
 
 def _integer_divisor_unsafe(work: str | None, divisor: Operand) -> bool:
@@ -233,7 +251,39 @@ def div_mode(lx: Lowering, node: Any, x: Operand, y: Operand, rounding_mode: str
     work = work_type([x, y])
     if _integer_divisor_unsafe(work, y):
         return None
-    return result(lx, node, simple(f"div_{rounding_mode}"), [x, y], work)
+    assert work is not None
+    steps = simple(f"div_{rounding_mode}")
+    if work in HALVES and getattr(y, "shape", ()):
+        steps = _div_trunc_half(work) if rounding_mode == "trunc" else _div_floor_half(work)
+    return result(lx, node, steps, [x, y], work, precise=(1,))
+
+
+def _div_trunc_half(dtype: str) -> Callable[..., Value]:
+    """By a tensor, ATen divides in the half type."""
+    return lambda b, x, y: b.op("trunc", rounded(b, b.op("div", x, y), dtype))
+
+
+def _div_floor_half(dtype: str) -> Callable[..., Value]:
+    """Python's floor division in steps, each rounded, as ATen has it for half types."""
+
+    def compute(b: Builder, x: Value, y: Value) -> Value:
+        def each(name: str, *args: Value) -> Value:
+            return rounded(b, b.op(name, *args), dtype)
+
+        zero, half, one = (b.const(v, x.dtype) for v in (0.0, 0.5, 1.0))
+        rest = each("fmod", x, y)
+        quotient = each("div", each("sub", x, rest), y)
+        opposite = b.op("xor", b.op("lt", y, zero), b.op("lt", rest, zero))
+        lower = b.op("and", b.op("ne", rest, zero), opposite)
+        quotient = b.op("where", lower, each("sub", quotient, one), quotient)
+        whole = b.op("floor", quotient)
+        short = b.op("gt", each("sub", quotient, whole), half)
+        whole = b.op("where", short, each("add", whole, one), whole)
+        signed = b.op("copysign", zero, b.op("div", x, y))
+        whole = b.op("where", b.op("eq", quotient, zero), signed, whole)
+        return b.op("where", b.op("eq", y, zero), b.op("div", x, y), whole)
+
+    return compute
 
 
 @lowering("aten.floor_divide.default", "aten.floor_divide.Scalar")
@@ -261,16 +311,18 @@ def integer_power(b: Builder, base: Value, exponent: int) -> Value:
     return b.const(1, base.dtype) if out is None else out
 
 
-# Exponents that ATen computes without pow(), the same way.
-POWERS: dict[float, Callable[[Builder, Value], Value]] = {
-    0.0: lambda b, v: b.const(1.0, v.dtype),
-    0.5: lambda b, v: b.op("sqrt", v),
-    1.0: lambda b, v: v,
-    2.0: lambda b, v: b.op("mul", v, v),
-    3.0: lambda b, v: b.op("mul", b.op("mul", v, v), v),
-    -0.5: lambda b, v: b.op("rsqrt", v),
-    -1.0: lambda b, v: b.op("reciprocal", v),
-    -2.0: lambda b, v: b.op("reciprocal", b.op("mul", v, v)),
+Inner = Callable[[Builder, Value], Value]
+# Exponents that ATen computes without pow(), the same way. `r` rounds between the steps, where ATen does
+# (bfloat16 alone).
+POWERS: dict[float, Callable[[Builder, Value, Inner], Value]] = {
+    0.0: lambda b, v, r: b.const(1.0, v.dtype),
+    0.5: lambda b, v, r: b.op("sqrt", v),
+    1.0: lambda b, v, r: v,
+    2.0: lambda b, v, r: b.op("mul", v, v),
+    3.0: lambda b, v, r: b.op("mul", r(b, b.op("mul", v, v)), v),
+    -0.5: lambda b, v, r: b.op("rsqrt", v),
+    -1.0: lambda b, v, r: b.op("reciprocal", v),
+    -2.0: lambda b, v, r: b.op("reciprocal", r(b, b.op("mul", v, v))),
 }
 
 
@@ -285,7 +337,8 @@ def pow_scalar(lx: Lowering, node: Any, x: Any, exponent: Any) -> Any:
         return result(lx, node, lambda b, v: integer_power(b, v, int(exponent)), [x], work)
     known = POWERS.get(float(exponent))
     if known is not None:
-        return result(lx, node, known, [x], work)
+        inner = (lambda b, v: rounded(b, v, work)) if work == "bf16" else (lambda b, v: v)
+        return result(lx, node, lambda b, v: known(b, v, inner), [x], work)
     return result(lx, node, simple("pow"), [x, float(exponent)], work)
 
 
@@ -318,4 +371,4 @@ def lerp(lx: Lowering, node: Any, start: Any, end: Any, weight: Operand) -> Any:
         far = b.op("sub", e, b.op("mul", gap, b.op("sub", b.const(1.0, w.dtype), w)))
         return b.op("where", b.op("lt", b.op("abs", w), b.const(0.5, w.dtype)), near, far)
 
-    return result(lx, node, compute, [start, end, weight], dtype_of(node.meta["val"]))
+    return result(lx, node, compute, [start, end, weight], dtype_of(node.meta["val"]), precise=(2,))

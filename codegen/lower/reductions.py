@@ -13,9 +13,10 @@ from typing import Any
 import torch
 
 from dyncomp.codegen.ir.nodes import Builder, Value
-from dyncomp.codegen.ir.types import FLOATS, FROM_TORCH, compute_type
+from dyncomp.codegen.ir.types import FLOATS, FROM_TORCH, HALVES, compute_type
 from dyncomp.codegen.lower.builder import Lowering, dtype_of
 from dyncomp.codegen.lower.registry import lowering
+from dyncomp.codegen.lower.rounding import rounded
 from dyncomp.codegen.lower.tensor import Tensor
 
 
@@ -56,7 +57,7 @@ def sum_(lx: Lowering, node: Any, x: Tensor, dim: Any = None, keepdim: bool = Fa
 @lowering("aten.prod.default", "aten.prod.dim_int")
 def prod(lx: Lowering, node: Any, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     out = dtype_of(node.meta["val"])
-    if out is None or out == "bool":
+    if out is None or out == "bool" or out in HALVES:  # ATen multiplies in the half type, in its own order
         return None
     return _reduce(lx, node, "prod", _summand(lx, x, "i64" if compute_type(out) not in FLOATS else out), dim, keepdim)
 
@@ -225,12 +226,21 @@ def logsumexp(lx: Lowering, node: Any, x: Tensor, dim: Any, keepdim: bool = Fals
     wide, dims = lx.convert(x, kind), dims_of(x, dim)
     peak = lx.reduce("max", wide, dims, True, kind)
 
+    def each(b: Builder, v: Value) -> Value:  # ATen makes it of whole operations
+        return rounded(b, v, out) if out in HALVES else v
+
     def finite(b: Builder, m: Value) -> Value:  # an infinite peak is not subtracted, as in ATen
         zero = b.const(0.0, kind)
         return b.op("where", b.op("isinf", m), zero, m)
 
+    def power(b: Builder, v: Value, m: Value) -> Value:
+        return each(b, b.op("exp", each(b, b.op("sub", v, m))))
+
+    def finish(b: Builder, s: Value, m: Value) -> Value:
+        return b.op("add", each(b, b.op("log", each(b, s))), m)
+
     shift = lx.elementwise(finite, [peak], kind, shape=peak.shape)
-    powers = lx.elementwise(lambda b, v, m: b.op("exp", b.op("sub", v, m)), [wide, shift], kind, shape=x.shape)
+    powers = lx.elementwise(power, [wide, shift], kind, shape=x.shape)
     total = lx.reduce("sum", powers, dims, True, kind)
-    whole = lx.elementwise(lambda b, s, m: b.op("add", b.op("log", s), m), [total, shift], kind, shape=total.shape)
+    whole = lx.elementwise(finish, [total, shift], kind, shape=total.shape)
     return _drop_dims(lx, lambda b, v: v, whole, dims, keepdim, out, val)

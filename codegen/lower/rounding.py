@@ -8,11 +8,12 @@ was loaded, or a choice between exact ones, is left as it is; a store into the s
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 
+import torch
+
 from dyncomp.codegen.ir.nodes import Builder, Cast, Const, Load, Op, Value
-from dyncomp.codegen.ir.types import HALVES
+from dyncomp.codegen.ir.types import HALVES, TO_TORCH, compute_type
 from dyncomp.codegen.lower.tensor import Body, Indices, Pointwise, Reduce, Scope, Tensor, root
 
 # Results are one of the arguments, or its negation: no rounding where the arguments are exact.
@@ -40,7 +41,15 @@ def _rounding_body(body: Body, dtype: str) -> Body:
 
 def rounded(b: Builder, value: Value, dtype: str) -> Value:
     """The f32 value as an element of a half type."""
+    if isinstance(value, Const):
+        return b.const(torch.tensor(float(value.value), dtype=TO_TORCH[dtype]).item(), value.dtype)
     return value if is_exact(value, dtype) else b.op(f"round_{dtype}", value)
+
+
+def cast_to(b: Builder, value: Value, source: str, target: str) -> Value:
+    """A conversion between storage types; the value is in the source's compute type."""
+    out = b.cast(value, compute_type(target))
+    return rounded(b, out, target) if target in HALVES and source != target else out
 
 
 def stored(value: Value, dtype: str) -> Value:
@@ -53,7 +62,8 @@ def is_exact(value: Value, dtype: str, depth: int = DEEPEST) -> bool:
     if isinstance(value, Load):
         return value.buffer.dtype == dtype
     if isinstance(value, Const):
-        return _holds(float(value.value), dtype)
+        number = float(value.value)
+        return number != number or torch.tensor(number, dtype=TO_TORCH[dtype]).item() == number
     if isinstance(value, Cast):
         return value.value.dtype == "bool"
     if not isinstance(value, Op) or depth == 0:
@@ -64,14 +74,3 @@ def is_exact(value: Value, dtype: str, depth: int = DEEPEST) -> bool:
     chosen = value.name == "where" or value.name in CHOICES
     return chosen and all(is_exact(a, dtype, depth - 1) for a in arguments)
 
-
-def _holds(number: float, dtype: str) -> bool:
-    if number != number:
-        return True
-    try:
-        raw = struct.pack("<f", number)
-        if dtype == "f16":
-            return struct.unpack("<e", struct.pack("<e", number))[0] == number
-    except OverflowError:
-        return False
-    return struct.unpack("<f", raw)[0] == number and raw[:2] == b"\0\0"

@@ -10,6 +10,7 @@ from dyncomp.codegen.ir.types import FLOATS, INTS, compute_type
 from dyncomp.codegen.lower.builder import Lowering, Operand, dtype_of, number, promote
 from dyncomp.codegen.lower.pointwise import result
 from dyncomp.codegen.lower.registry import lowering
+from dyncomp.codegen.lower.rounding import cast_to
 from dyncomp.codegen.lower.tensor import Indices, Scope, Tensor
 
 
@@ -24,7 +25,9 @@ def where(lx: Lowering, node: Any, condition: Tensor, x: Operand, y: Operand) ->
 
     def choose(b: Builder, c: Value, *values: Value) -> Value:
         rest = iter(values)
-        u, v = (b.cast(next(rest), work) if isinstance(o, Tensor) else number(b, o, work) for o in (x, y))
+        u, v = (
+            cast_to(b, next(rest), o.dtype, dtype) if isinstance(o, Tensor) else number(b, o, work) for o in (x, y)
+        )
         return b.op("where", b.cast(c, "bool"), u, v)
 
     return result(lx, node, choose, [condition, *tensors], None)

@@ -1,15 +1,23 @@
-"""softmax and log_softmax: maximum, sum of exponentials, and the quotient, in f32 for half types."""
+"""softmax and log_softmax: maximum, sum of exponentials, and the quotient, in f32 for half types.
+
+For half types ATen rounds some intermediate values, depending on which of its kernels runs (last dim or
+not; rows shorter than a vector): the same ones are rounded here.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from dyncomp.codegen.ir.nodes import Builder, Value
-from dyncomp.codegen.ir.types import FLOATS, compute_type
+from dyncomp.codegen.ir.types import FLOATS, HALVES, compute_type
 from dyncomp.codegen.lower.builder import Lowering, dtype_of
 from dyncomp.codegen.lower.reductions import dims_of
 from dyncomp.codegen.lower.registry import lowering
+from dyncomp.codegen.lower.rounding import rounded
 from dyncomp.codegen.lower.tensor import Tensor
+
+VECTOR = 32  # half floats in a vector of ATen's on AVX-512
 
 
 def _exponentials(lx: Lowering, x: Tensor, dim: int, kind: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -25,6 +33,10 @@ def _supported(x: Tensor, out: str | None) -> bool:
     return out is not None and compute_type(x.dtype) in FLOATS and 0 not in x.shape
 
 
+def _last(x: Tensor, dim: int) -> bool:
+    return not x.shape or dim % len(x.shape) == len(x.shape) - 1
+
+
 @lowering("aten._softmax.default", "aten.softmax.int")
 def softmax(lx: Lowering, node: Any, x: Tensor, dim: int, extra: Any = None) -> Any:
     val = node.meta["val"]
@@ -33,6 +45,8 @@ def softmax(lx: Lowering, node: Any, x: Tensor, dim: int, extra: Any = None) -> 
         return None
     assert out is not None
     _, powers, total = _exponentials(lx, x, dim, compute_type(out))
+    if out in HALVES and not _last(x, dim) and math.prod(x.shape[dim % len(x.shape) + 1 :]) < VECTOR:
+        powers = lx.elementwise(lambda b, e: rounded(b, e, out), [powers], powers.dtype, shape=x.shape)
     return lx.elementwise(
         lambda b, e, s: b.op("div", e, s), [powers, total], out, shape=val.shape, strides=val.stride()
     )
@@ -47,7 +61,10 @@ def log_softmax(lx: Lowering, node: Any, x: Tensor, dim: int, extra: Any = None)
     assert out is not None
     shifted, _, total = _exponentials(lx, x, dim, compute_type(out))
 
+    rounds = out in HALVES and _last(x, dim)
+
     def finish(b: Builder, d: Value, s: Value) -> Value:
-        return b.op("sub", d, b.op("log", s))
+        log = b.op("log", rounded(b, s, out) if rounds else s)
+        return b.op("sub", d, rounded(b, log, out) if rounds else log)
 
     return lx.elementwise(finish, [shifted, total], out, shape=val.shape, strides=val.stride())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -55,7 +56,8 @@ class AtenGraph:
         if not self.mutations:
             return False
         storages = [t.untyped_storage()._cdata if isinstance(t, torch.Tensor) else None for t in inputs]
-        return any(storages.count(storages[index]) > 1 for index, _ in self.mutations)
+        shared = collections.Counter(storages)
+        return any(shared[storages[index]] > 1 for index, _ in self.mutations)
 
     def run(self, *inputs: Any) -> tuple[Any, ...]:
         """Runs the graph op by op, write-backs and aliases included: the reference for every backend."""

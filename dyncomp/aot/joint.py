@@ -24,10 +24,11 @@ from dyncomp.aot.epilogue import Epilogue, own_memory
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.graph import AtenGraph
 from dyncomp.aot.interpret import typed_errors
+from dyncomp.aot.normalize import drop_unread_statistics
 from dyncomp.aot.partition import Saved, Visible, backward_nodes, choose_saved, extract_backward, kept_by_eager
 from dyncomp.aot.record import Pattern, Recording, Rule, record
 from dyncomp.aot.store import Recorder
-from dyncomp.aot.tape import Input, Node, Tape, is_random, memory_root
+from dyncomp.aot.tape import Input, Node, Tape, is_random, memory_root, parents
 from dyncomp.aot.verify import verify
 from dyncomp.fake.tensor import TensorMeta, make_fake
 
@@ -40,6 +41,7 @@ class JointGraph:
     takes them: ("input", i), or ("value", p) with p the position among what `forward` returns. After the
     saved values a backward takes the gradients of the raw outputs in its pattern; it returns one gradient
     for each input of `requiring`. `outputs`: rules of `aot.outputs`. `random`: the forward draws.
+    `repeatable`: running `gm` again on the inputs as they are afterwards gives the same results.
     """
 
     gm: torch.fx.GraphModule
@@ -53,6 +55,7 @@ class JointGraph:
     pattern: Pattern
     tangents: dict[int, TensorMeta]
     random: bool
+    repeatable: bool
     _likely: AtenGraph | None
     _positions: list[int]
 
@@ -64,6 +67,7 @@ class JointGraph:
             raise Unsupported("gradients of outputs that the forward did not prepare for")
         with typed_errors():
             recording = record(self.gm, self.fakes, pattern)
+            drop_unread_statistics(recording.tape)
             saved = [recording.tape[position] for position in self._positions]
             tape, kept = clean(recording.tape, [*_nodes(recording.gradients), *saved])
             count = len(kept) - len(saved)
@@ -91,6 +95,7 @@ def _split(gm: torch.fx.GraphModule, fakes: list[Any], recording: Recording) -> 
     position = {node: i for i, node in enumerate(raw_tape)}
     grads = _nodes(recording.gradients)
     mutated = [node for _, node in recording.mutations]
+    drop_unread_statistics(raw_tape)
     tape, kept = clean(raw_tape, [*recording.raw, *mutated, *grads])
     raw, kept = kept[: len(recording.raw)], kept[len(recording.raw) :]
     mutations = [(i, node) for (i, _), node in zip(recording.mutations, kept, strict=False)]
@@ -101,11 +106,12 @@ def _split(gm: torch.fx.GraphModule, fakes: list[Any], recording: Recording) -> 
     nodes = [one.node for one in chosen]
     likely = _build_backward(recording, tape, nodes, grads, gm)
     outputs = recording.outputs
-    metas = {k: make for k, make in _tangent_metas(recording)}
+    metas = dict(_tangent_metas(recording))
     draws = any(is_random(node) for node in tape)
+    repeatable = not _reads(tape, [*raw, *nodes, *grads], {i for i, _ in mutations})
     return JointGraph(
         gm, fakes, forward, len(raw), outputs.differentiable, outputs.rules, recording.requiring, saved,
-        recording.pattern, metas, draws, likely, [position[node] for node in nodes],
+        recording.pattern, metas, draws, repeatable, likely, [position[node] for node in nodes],
     )  # fmt: skip
 
 
@@ -183,6 +189,21 @@ def _build_backward(
     epilogue = own_memory(recorder, Epilogue(rules, []))
     metas = [node.meta for node in [*saved, *recording.tangents]]
     return build_graph(recorder.tape, [make_fake(meta) for meta in metas], epilogue, gm)
+
+
+def _reads(tape: Tape, results: list[Node], inputs: set[int]) -> bool:
+    """True if results depend on these inputs. Batch norm in training only updates its statistics."""
+    live = set(results)
+    for node in reversed(tape):
+        if node not in live:
+            continue
+        if node.op is Input and node.args[0] in inputs:
+            return True
+        read = set(parents(node))
+        if node.op is aten._native_batch_norm_legit_functional.default:
+            read -= {node.args[3], node.args[4]}
+        live |= read
+    return False
 
 
 def _nodes(rules: list[Rule]) -> list[Node]:

@@ -6,6 +6,11 @@
       ->   _native_batch_norm_legit_no_training(x, w, b, mean, var, m, eps)
     native_batch_norm(x, w, b, mean, var, True, m, eps)
       ->   _native_batch_norm_legit_functional(...), mean.copy_(new mean), var.copy_(new var)
+
+Its backward is handed the running statistics, which it does not read in training mode:
+
+    native_batch_norm_backward(g, x, w, mean, var, ..., True, eps, mask)
+      ->   native_batch_norm_backward(g, x, w, None, None, ..., True, eps, mask)
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from typing import Any
 import torch
 
 from dyncomp.aot.errors import Unsupported
+from dyncomp.aot.tape import Tape
 from dyncomp.fake.facts import OpFacts, facts_of
 
 aten = torch.ops.aten
@@ -38,3 +44,10 @@ def batch_norm(mode: Any, facts: OpFacts, args: Any, kwargs: Any) -> Any:
         mean.copy_(results[3])
         var.copy_(results[4])
     return results[:3]
+
+
+def drop_unread_statistics(tape: Tape) -> None:
+    """Running statistics must not be kept, or look changed, for a backward that ignores them."""
+    for node in tape:
+        if node.op is aten.native_batch_norm_backward.default and len(node.args) > 7 and node.args[7] is True:
+            node.args = (*node.args[:3], None, None, *node.args[5:])

@@ -6,6 +6,8 @@ aten.cumsum.default, (TensorMeta((2, 3), ...), 0)   ->   TensorMeta((2, 3), ...)
 from __future__ import annotations
 
 import collections
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ import torch
 from dyncomp.fake.errors import NoShapeRule
 from dyncomp.fake.no_dynamo import keep_dynamo_out
 from dyncomp.fake.tensor import TensorMeta
+from dyncomp.shape.symbolic import env_of, number_key, plain
 
 _MEMO_LIMIT = 20_000
 _memo: collections.OrderedDict[Any, Any] = collections.OrderedDict()
@@ -25,22 +28,39 @@ _MIXED_DEVICES = frozenset(
 
 def infer_by_meta_kernel(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs the operation on meta tensors; results are `TensorMeta`s in the same containers."""
+    env = env_of(_numbers((args, kwargs)))
+    memo = _memo if env is None else env.memo
     key: Any = None
     known = None
     try:
         key = (op, _key(args), _key(kwargs), torch.get_default_dtype())
-        known = _memo.get(key)
+        known = memo.get(key)
     except TypeError:  # an argument that cannot be hashed, such as a generator
         pass
     if known is not None:
         return known
     device = _result_device(op, args, kwargs)
-    result = _describe(op, _run(op, args, kwargs), device)
+    result = _describe(op, _run(op, args, kwargs, symbolic=env is not None), device)
     if key is not None:
-        _memo[key] = result
+        memo[key] = result
         if len(_memo) > _MEMO_LIMIT:
             _memo.popitem(last=False)
     return result
+
+
+def _numbers(value: Any) -> Iterator[Any]:
+    """All numbers in nested arguments, sizes of tensors included."""
+    if type(value) is TensorMeta:
+        yield from value.shape
+        yield from value.strides
+        yield value.offset
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _numbers(item)
+    elif isinstance(value, dict):
+        yield from _numbers(list(value.values()))
+    else:
+        yield value
 
 
 def _key(value: Any) -> Any:
@@ -52,16 +72,18 @@ def _key(value: Any) -> Any:
     if kind is dict:
         return tuple((name, _key(item)) for name, item in value.items())
     # 1, 1.0 and True are equal as keys, and so are 0.0 and -0.0; only the former changes a shape or dtype.
-    return (kind, value)
+    return (kind, number_key(value))
 
 
-def _run(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], symbolic: bool) -> Any:
+    """With symbolic sizes torch's Python kernels go first: C++ ones would ask for plain sizes."""
     keep_dynamo_out()
     meta_kwargs = {name: _to_meta(value) for name, value in kwargs.items()}
     if meta_kwargs.get("device") is None and any(a.name == "device" for a in op._schema.arguments):
         meta_kwargs["device"] = _META
+    dispatcher = torch._C._EnablePythonDispatcher() if symbolic else contextlib.nullcontext()
     try:
-        with torch._C._DisableTorchDispatch(), torch._C._AutoDispatchBelowAutograd():
+        with torch._C._DisableTorchDispatch(), torch._C._AutoDispatchBelowAutograd(), dispatcher:
             return op(*[_to_meta(value) for value in args], **meta_kwargs)
     except NotImplementedError as error:
         raise NoShapeRule(str(op), str(error).split("\n", 1)[0]) from error
@@ -113,9 +135,8 @@ def _describe(op: torch._ops.OpOverload, value: Any, device: torch.device) -> An
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided:
             raise NoShapeRule(str(op), f"the result has layout {value.layout}")
-        return TensorMeta(
-            tuple(value.shape), value.stride(), value.dtype, device, int(value.storage_offset())
-        )
+        shape, strides = tuple(map(plain, value.shape)), tuple(map(plain, value.stride()))
+        return TensorMeta(shape, strides, value.dtype, device, plain(value.storage_offset()))
     if isinstance(value, (list, tuple)):
         return type(value)(_describe(op, item, device) for item in value)
     return value

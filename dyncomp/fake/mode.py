@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -21,6 +21,10 @@ from dyncomp.fake.facts import QUERIES, Kind, OpFacts, facts_of
 from dyncomp.fake.infer import infer
 from dyncomp.fake.real import check_supported, meta_of_real
 from dyncomp.fake.tensor import FakeStorage, FakeTensor, TensorMeta, make_fake
+from dyncomp.shape.layout import Ints
+
+if TYPE_CHECKING:  # sympy comes with it, and static shapes never need it
+    from dyncomp.shape.env import ShapeEnv
 
 _COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 
@@ -37,17 +41,20 @@ class FakeMode(TorchDispatchMode):
     def is_infra_mode(cls) -> bool:
         return True
 
-    def __init__(self) -> None:
+    def __init__(self, env: ShapeEnv | None = None) -> None:
+        """`env` owns the symbolic sizes, if there are any."""
         super().__init__()
+        self.env = env
+        self._dispatchers: list[Any] = []
         # Weak in the tensors, so that a mode never keeps a user's data alive.
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], FakeTensor]] = {}
         self._storages: dict[int, tuple[weakref.ref[torch.Tensor], FakeStorage]] = {}
 
     # ---- real tensors
 
-    def from_real(self, tensor: torch.Tensor) -> FakeTensor:
+    def from_real(self, tensor: torch.Tensor, layout: tuple[Ints, Ints] | None = None) -> FakeTensor:
         """The fake of a real tensor: always the same one. Tensors that share memory share a storage
-        identity.
+        identity. `layout`: symbolic (sizes, strides) in place of the tensor's own.
         """
         if type(tensor) is FakeTensor:
             return tensor
@@ -55,7 +62,10 @@ class FakeMode(TorchDispatchMode):
         if known is not None and known[0]() is tensor:
             return known[1]
         check_supported(tensor)
-        fake = self._fake_of(tensor, meta_of_real(tensor), self._storage_of(tensor))
+        meta = meta_of_real(tensor)
+        if layout is not None:
+            meta = TensorMeta(*layout, meta.dtype, meta.device, meta.offset)
+        fake = self._fake_of(tensor, meta, self._storage_of(tensor))
         self._known[id(tensor)] = (weakref.ref(tensor), fake)
         return fake
 
@@ -93,8 +103,19 @@ class FakeMode(TorchDispatchMode):
         with self:
             return fn(*args, **(kwargs or {}))
 
+    def __enter__(self) -> FakeMode:
+        if self.env is not None:
+            # C++ kernels that torch composes would ask for plain sizes; its Python ones go first here.
+            dispatcher = torch._C._EnablePythonDispatcher()
+            dispatcher.__enter__()
+            self._dispatchers.append(dispatcher)
+        super().__enter__()
+        return self
+
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         super().__exit__(kind, error, trace)
+        if self.env is not None:
+            self._dispatchers.pop().__exit__(kind, error, trace)
         if kind is RuntimeError and "data is not allocated yet" in str(error):
             # A C++ kernel that torch composes looked at the data.
             raise DataDependentValue("C++ kernel", "it reads tensor data") from error
@@ -109,6 +130,9 @@ class FakeMode(TorchDispatchMode):
     def _composite(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
         # The C++ kernel itself: `op.decompose` would prefer Python decompositions, which compute otherwise.
         with self:
+            python = facts.op.py_kernels.get(_COMPOSITE_KEY) if self.env is not None else None
+            if python is not None:
+                return python(*args, **kwargs)
             return facts.op._op_dk(_COMPOSITE_KEY, *args, **kwargs)
 
     def _functional(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:

@@ -59,7 +59,7 @@ def number_dtype(kind: type) -> torch.dtype:
         return torch.bool
     if issubclass(kind, complex):
         return _COMPLEX.get(default, torch.complex64)
-    return torch.int64 if issubclass(kind, int) else default
+    return torch.int64 if issubclass(kind, int | torch.SymInt) else default
 
 
 def _promote(a: torch.dtype | None, b: torch.dtype) -> torch.dtype:

@@ -8,6 +8,7 @@ import torch
 
 from dyncomp.fake.errors import DataDependentValue
 from dyncomp.shape.layout import Ints
+from dyncomp.shape.symbolic import number_key
 
 
 class TensorMeta:
@@ -31,7 +32,13 @@ class TensorMeta:
     def key(self) -> tuple[Any, ...]:
         """Hashable identity of all fields."""
         if self._key is None:
-            self._key = (self.shape, self.strides, self.offset, self.dtype, self.device)
+            key: tuple[Any, ...] = (self.shape, self.strides, self.offset, self.dtype, self.device)
+            try:
+                hash(key)
+            except TypeError:  # symbolic sizes; what they are equal to may change with what is learned
+                sizes, strides = (tuple(map(number_key, numbers)) for numbers in (self.shape, self.strides))
+                return (sizes, strides, number_key(self.offset), self.dtype, self.device)
+            self._key = key
         return self._key
 
     def same_layout(self, other: TensorMeta) -> bool:

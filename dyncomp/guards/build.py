@@ -24,7 +24,7 @@ from typing import Any
 from dyncomp._frame import _core
 from dyncomp.guards.record import RELATIONS, GuardRecord
 from dyncomp.guards.source import Const, Func, Local, Source
-from dyncomp.shape.program import Program
+from dyncomp.shape.int_program import Program
 
 Check = tuple[str, Any]
 

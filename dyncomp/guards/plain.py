@@ -24,7 +24,7 @@ from dyncomp._frame import _core
 from dyncomp.guards.number import Number
 from dyncomp.guards.record import RELATIONS, GuardRecord
 from dyncomp.guards.source import ROWS, Const, Local, Source, Weak
-from dyncomp.shape.program import Program
+from dyncomp.shape.int_program import Program
 
 Plain = Any
 _TORCH_NAMED = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme)

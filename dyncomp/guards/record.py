@@ -21,7 +21,7 @@ MULTI_KINDS = frozenset(
     {"class_attrs", "no_item", "same_as", "not_same_as", "distinct", "range", "int_program"}
 )
 # Their payload is another Source; for `distinct`, a tuple of Sources that are all other objects; for
-# `int_program`, a `shape.program.Program` whose inputs are `Number`s (the record's source is that of the first).
+# `int_program`, a `shape.int_program.Program` whose inputs are `Number`s (the record's source is that of the first).
 RELATIONS = frozenset({"same_as", "not_same_as", "distinct", "int_program"})
 _WEAK_KINDS = frozenset({"id", "type"})
 

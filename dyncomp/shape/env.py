@@ -30,9 +30,9 @@ from dyncomp.shape.functions import (
     FloatConstant,
     IsPositive,
     IsZero,
-    bits_of_float,
     float_constant,
 )
+from dyncomp.shape.int_program import bits_of_float
 from dyncomp.shape.node import SymNode
 from dyncomp.shape.polynomial import Number, Range
 from dyncomp.shape.prove import prove
@@ -102,6 +102,7 @@ class ShapeEnv:
         self.guards: list[ShapeGuard] = []
         self.equalities: list[tuple[Hashable, Expr]] = []  # what an origin must read, beside symbols' own
         self.asserts: list[RuntimeAssert] = []
+        self.memo: dict[Hashable, Any] = {}  # for callers: results in terms of these symbols
         self._ducks: dict[int, Expr] = {}
         self._hints: dict[Expr, Any] = {}
         self._names = {"s": 0, "u": 0, "z": 0}
@@ -163,6 +164,11 @@ class ShapeEnv:
         """The torch number of an expression."""
         node = SymNode(expr, self, kind)
         return torch.SymInt(node) if kind is int else torch.SymFloat(node) if kind is float else torch.SymBool(node)
+
+    @staticmethod
+    def expr_of(value: Any) -> Expr:
+        """The expression of a number, symbolic or plain."""
+        return expr_of(value)
 
     def is_unbacked(self, e: Expr) -> bool:
         """True if `e` depends on a number that only running the program tells."""

@@ -10,11 +10,12 @@ constants are held by their bits. `op` names the row of `ops.OPS` that computes 
 from __future__ import annotations
 
 import math
-import struct
 from typing import Any
 
 import sympy
 from sympy.logic.boolalg import BooleanFunction
+
+from dyncomp.shape.int_program import bits_of_float, float_of_bits
 
 Expr = Any  # sympy ships no types
 
@@ -241,14 +242,6 @@ class FloatConstant(FloatFunction):
 
 def float_constant(value: float) -> Expr:
     return FloatConstant(sympy.Integer(bits_of_float(value)))
-
-
-def bits_of_float(value: float) -> int:
-    return int.from_bytes(struct.pack("<d", value), "little", signed=True)
-
-
-def float_of_bits(bits: int) -> float:
-    return float(struct.unpack("<d", bits.to_bytes(8, "little", signed=True))[0])
 
 
 def _family(base: type, arity: int, names: str) -> dict[str, Any]:

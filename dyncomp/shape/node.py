@@ -13,7 +13,7 @@ from typing import Any
 
 import sympy
 import torch
-import torch.fx.experimental.sym_node  # noqa: F401  gives torch.SymInt and friends their operators
+import torch.fx.experimental.sym_node
 
 from dyncomp.shape import layout
 from dyncomp.shape.functions import (
@@ -39,6 +39,7 @@ from dyncomp.shape.functions import (
 )
 from dyncomp.shape.relation import equal, less, less_equal, negate
 
+Text = str  # SymNode has a method of that name
 _F = FLOAT_FUNCTIONS
 _memo: dict[tuple[str, Expr, Expr], Expr] = {}
 _MEMO_LIMIT = 100_000
@@ -126,16 +127,16 @@ class SymNode:
     def clone(self) -> SymNode:
         return self
 
-    def str(self) -> str:
-        return str(self.expr)
+    def str(self) -> Text:
+        return repr(self.expr)
 
-    def __str__(self) -> str:
-        return str(self.expr)
+    def __str__(self) -> Text:
+        return repr(self.expr)
 
     __repr__ = __str__
 
-    def _graph_repr(self) -> str:
-        return str(self.expr)
+    def _graph_repr(self) -> Text:
+        return repr(self.expr)
 
     # ---- answers
 
@@ -145,35 +146,35 @@ class SymNode:
     def int_(self) -> int:
         return self.guard_int("", 0)
 
-    def guard_bool(self, file: str, line: int) -> bool:
+    def guard_bool(self, file: Text, line: int) -> bool:
         return self.shape_env.evaluate_bool(self.expr)  # type: ignore[no-any-return]
 
-    def guard_int(self, file: str, line: int) -> int:
+    def guard_int(self, file: Text, line: int) -> int:
         return self.shape_env.evaluate_int(self.expr)  # type: ignore[no-any-return]
 
-    def guard_float(self, file: str, line: int) -> float:
+    def guard_float(self, file: Text, line: int) -> float:
         return self.shape_env.evaluate_float(self.expr)  # type: ignore[no-any-return]
 
-    def expect_true(self, file: str, line: int) -> bool:
+    def expect_true(self, file: Text, line: int) -> bool:
         return self.shape_env.expect(self.expr)  # type: ignore[no-any-return]
 
-    def guard_or_false(self, file: str, line: int) -> bool:
+    def guard_or_false(self, file: Text, line: int) -> bool:
         return self.shape_env.evaluate_bool(self.expr, False)  # type: ignore[no-any-return]
 
     guard_size_oblivious = guard_or_false
 
-    def guard_or_true(self, file: str, line: int) -> bool:
+    def guard_or_true(self, file: Text, line: int) -> bool:
         return self.shape_env.evaluate_bool(self.expr, True)  # type: ignore[no-any-return]
 
-    def statically_known_true(self, file: str, line: int) -> bool:
+    def statically_known_true(self, file: Text, line: int) -> bool:
         return self.shape_env.known(self.expr) is True
 
-    def expect_size(self, file: str, line: int) -> bool:
+    def expect_size(self, file: Text, line: int) -> bool:
         return self.shape_env.expect(less_equal(ZERO, self.expr))  # type: ignore[no-any-return]
 
     # ---- arithmetic; operands have one kind, torch sees to that
 
-    def _binary(self, name: str, other: SymNode, integers: Callable[..., Expr], floats: Callable[..., Expr]) -> SymNode:
+    def _binary(self, name: Text, other: SymNode, integers: Callable[..., Expr], floats: Callable[..., Expr]) -> SymNode:
         a, b = self.expr, other.expr
         if float in (self.pytype, other.pytype):
             return self._float(floats, a, b)
@@ -253,7 +254,7 @@ class SymNode:
     def sym_min(self, other: SymNode) -> SymNode:
         return self._extreme(other, Min, "fmin")
 
-    def _extreme(self, other: SymNode, function: Any, of_floats: str) -> SymNode:
+    def _extreme(self, other: SymNode, function: Any, of_floats: Text) -> SymNode:
         if float in (self.pytype, other.pytype):
             return self._float(_F[of_floats], self.expr, other.expr)
         greater = self.shape_env.known(less_equal(other.expr, self.expr))
@@ -295,7 +296,7 @@ class SymNode:
     def sym_float(self) -> SymNode:
         return self if self.pytype is float else self._float(_F["tofloat"], self.expr)
 
-    def _whole(self, name: str) -> SymNode:
+    def _whole(self, name: Text) -> SymNode:
         if self.pytype is int:
             return self
         expr = _F[name](self.expr)

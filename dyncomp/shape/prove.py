@@ -14,6 +14,8 @@ from dyncomp.shape.functions import FALSE, ONE, TRUE, Expr, FloorDiv, IsPositive
 
 _SPLITS = 3  # nested case distinctions on a maximum or minimum
 _MOST_FACTS = 64
+# No sum of sizes comes near it: memory ends first. "To the end" in a slice is written as 2**63 - 1.
+_BEYOND = 2**62
 
 
 def prove(facts: Facts, truth: Expr) -> bool | None:
@@ -61,7 +63,7 @@ def _at_least(facts: Facts, e: Expr, splits: int) -> bool:
     """e >= 0 follows."""
     if e.is_Integer:
         return bool(e >= 0)
-    if facts.low(e) >= 0:
+    if e.as_coeff_Add()[0] >= _BEYOND or facts.low(e) >= 0:
         return True
     if any(facts.low(e - known) + low >= 0 for known, low in list(facts.bounds.items())[:_MOST_FACTS]):
         return True

@@ -19,7 +19,8 @@ from dyncomp.guards.record import GuardRecord
 from dyncomp.guards.source import Local
 from dyncomp.shape import ops
 from dyncomp.shape.env import ShapeEnv
-from dyncomp.shape.program import Program, guard_program
+from dyncomp.shape.int_program import Program
+from dyncomp.shape.program import guard_program
 
 X, N = Local(0, "x"), Local(1, "n")
 
@@ -105,7 +106,7 @@ def native(name: str, operands: tuple[Any, ...], expected: Any) -> bool:
 
 
 def plain_bits(value: Any) -> int:
-    from dyncomp.shape.functions import bits_of_float
+    from dyncomp.shape.int_program import bits_of_float
 
     return bits_of_float(value) if isinstance(value, float) else int(value)
 

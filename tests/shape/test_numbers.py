@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,29 +25,20 @@ expressions = st.recursive(
 truths = st.tuples(st.sampled_from(TRUTH_OPS), expressions, expressions)
 
 
+OPERATIONS = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
+    "max": torch.sym_max, "min": torch.sym_min,
+    "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+
+
 def evaluate(tree: Any, values: dict[str, Any]) -> Any:
     if isinstance(tree, str):
         return values[tree]
     if isinstance(tree, int):
         return tree
-    import torch
-
     name, left, right = tree
-    a, b = evaluate(left, values), evaluate(right, values)
-    match name:
-        case "+": return a + b
-        case "-": return a - b
-        case "*": return a * b
-        case "//": return a // b
-        case "%": return a % b
-        case "max": return torch.sym_max(a, b)
-        case "min": return torch.sym_min(a, b)
-        case "<": return a < b
-        case "<=": return a <= b
-        case "==": return a == b
-        case "!=": return a != b
-        case ">": return a > b
-        case _: return a >= b  # fmt: skip
+    return OPERATIONS[name](evaluate(left, values), evaluate(right, values))
 
 
 def outcome(tree: Any, values: dict[str, Any]) -> Any:

@@ -101,11 +101,11 @@ template <class V> AI V v_shr(V a, V b) {
   else return (V)(a >> bits<V>(sel(n >= cst<U>(width), cst<U>(width - 1), n)));
 }
 
-template <class V> AI V v_round_bf16(V x) {  // as narrow_bf16, in place; a NaN stays itself
+template <class V> AI V v_round_bf16(V x) {  // to nearest, ties to even, in place; a NaN stays itself
   typedef vec<u32, lanes<V>> U;
-  U u = bits<U>(x);
-  U r = (u + (splat<U>(0x7fff) + ((u >> 16) & 1))) & splat<U>(0xffff0000u);
-  return sel(x != x, x, bits<V>(r));
+  U up = bits<U>(x) + splat<U>(0x8000);
+  U tie = sel((up & 0xffff) == U{}, splat<U>(0xfffe0000u), splat<U>(0xffff0000u));
+  return sel(x == x, bits<V>(up & tie), x);
 }
 template <class V> AI V v_round_f16(V x) { return widen_f16<lanes<V>>(narrow_f16<lanes<V>>(x)); }
 

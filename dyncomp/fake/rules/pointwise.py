@@ -24,7 +24,7 @@ from dyncomp.fake.registry import register, rule
 from dyncomp.fake.tensor import TensorMeta
 from dyncomp.shape.layout import contiguous_strides
 
-_NUMBERS = frozenset({int, float, bool})
+_NUMBERS = frozenset({int, float, bool, torch.SymInt, torch.SymFloat})
 
 
 def _unary(names: str, domain: frozenset[torch.dtype], dtype_of: Any) -> None:

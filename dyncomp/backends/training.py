@@ -1,0 +1,196 @@
+"""Graphs that autograd goes through: a training plan, its backwards, and what to do when none fits.
+
+trace_joint -> forward graph -> compiled at once
+            -> backward graph -> compiled at the first backward (or at once, `config.backward == "ahead"`)
+
+A backward for gradients of the outputs that were prepared for is compiled when it is first asked for. For
+gradients of others, and for backwards that are differentiated themselves (`create_graph=True`), the
+torch-level graph runs once more under eager's autograd, on the same inputs and random numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from dyncomp import aot, config, counters
+from dyncomp._frame import _core, _exec
+from dyncomp.aot.interpret import state_restored
+from dyncomp.backends.eager import run_graph
+from dyncomp.backends.registry import CompileRequest
+from dyncomp.context import COMPILE_LOCK
+
+Build = Callable[[aot.AtenGraph, str], Callable[..., Any]]  # (graph, "forward" or "backward") -> callable
+
+
+def train_or_run(request: CompileRequest, build: Build) -> Callable[..., Any]:
+    """The compiled graph, or where it has no joint form the torch-level graph under eager's autograd."""
+    try:
+        return compile_training(request, build)
+    except aot.Unsupported as reason:
+        counters.add_fallback("training-graph-eager")
+        counters.add_fallback(f"aot: {reason}")
+        return run_graph(request)
+
+
+def compile_training(request: CompileRequest, build: Build) -> Callable[..., Any]:
+    """A callable whose outputs autograd can go through. Raises aot.Unsupported."""
+    if not torch.is_grad_enabled():
+        raise aot.Unsupported("gradients that are switched on inside the graph")
+    joint = aot.trace_joint(request.gm, request.fake_inputs)
+    return _Trainer(joint, build).plan
+
+
+class _Trainer:
+    """Makes the training plan, and a wider one when more outputs get gradients than was thought."""
+
+    def __init__(self, joint: aot.JointGraph, build: Build):
+        self.build = build
+        self.autocast = _autocast_now()
+        self.plan = self._make_plan(joint)
+
+    def _make_plan(self, joint: aot.JointGraph) -> Any:
+        forward = self.build(joint.forward, "forward")
+        backward = _Backward(self, joint)
+        differentiable = [k for k, yes in enumerate(joint.differentiable) if yes]
+        if config.backward == "ahead" and any(joint.pattern):
+            backward.compile_likely()
+        return _exec.TrainingPlan(
+            forward=_hidden(forward),
+            original=_hidden(self._original(joint)),
+            prepare=_core.without_hook(backward.prepare),
+            rerun=_core.without_hook(backward.rerun),
+            inputs=len(joint.fakes),
+            raw=joint.raw,
+            values=sum(rule[0] != "const" for rule in joint.forward.outputs),
+            requiring=joint.requiring,
+            differentiable=differentiable,
+            saved=joint.saved,
+            written=[index for index, _ in joint.forward.mutations],
+            outputs=joint.outputs,
+            draws=joint.random,
+        )
+
+    def _original(self, joint: aot.JointGraph) -> Callable[..., Any]:
+        def run(*inputs: Any) -> Any:
+            counters.add_fallback("inputs-share-memory")
+            return joint.gm.forward(*inputs)
+
+        return run
+
+    def widen(self, joint: aot.JointGraph, pattern: tuple[bool, ...]) -> None:
+        """Calls from now on keep what gradients of these outputs need, too."""
+        union = tuple(a or b for a, b in zip(joint.pattern, pattern, strict=True))
+        try:
+            wider = aot.trace_joint(joint.gm, joint.fakes, union)
+        except aot.Unsupported as reason:
+            counters.add_fallback(f"aot: {reason}")
+        else:
+            self.plan.become(self._make_plan(wider))
+
+
+class _Backward:
+    """The backwards of one joint graph."""
+
+    def __init__(self, trainer: _Trainer, joint: aot.JointGraph):
+        self.trainer, self.joint = trainer, joint
+        self.ready: dict[tuple[bool, ...], tuple[Callable[..., Any], list[list[int]]]] = {}
+
+    def compile_likely(self) -> None:
+        self.ready[self.joint.pattern] = self._compile(self.joint.pattern)
+
+    def prepare(self, asked: tuple[bool, ...]) -> tuple[Callable[..., Any], list[list[int]]] | None:
+        """The compiled backward for gradients of some differentiable outputs; None if there can be none."""
+        given = iter(asked)
+        pattern = tuple(yes and next(given) for yes in self.joint.differentiable)
+        with COMPILE_LOCK, torch.no_grad():
+            if pattern not in self.ready:
+                try:
+                    self.ready[pattern] = self._compile(pattern)
+                except aot.Unsupported as reason:
+                    counters.add_fallback(f"backward-runs-again: {reason}")
+                    if any(new and not old for new, old in zip(pattern, self.joint.pattern, strict=True)):
+                        self.trainer.widen(self.joint, pattern)
+                    return None
+            return self.ready[pattern]
+
+    def _compile(self, pattern: tuple[bool, ...]) -> tuple[Callable[..., Any], list[list[int]]]:
+        graph = self.joint.backward(pattern)
+        strides = [list(self.joint.tangents[k].strides) for k, asked in enumerate(pattern) if asked]
+        return _hidden(self.trainer.build(graph, "backward")), strides
+
+    def rerun(
+        self, inputs: tuple[Any, ...], tangents: tuple[Any, ...], generator_state: Any, create_graph: bool
+    ) -> tuple[Any, ...]:
+        """Gradients by eager's autograd through the torch-level graph, which runs once more."""
+        joint = self.joint
+        counters.add_fallback("double-backward-eager" if create_graph else "backward-eager")
+        if not joint.repeatable:
+            raise RuntimeError(
+                "dyncomp cannot differentiate this backward: the compiled function writes an input that its result depends on. "
+                "Compute it outside the compiled function, or wrap the function in dyncomp.disable."
+            )
+        with torch.enable_grad(), _generator_at(generator_state), state_restored():
+            for device, enabled, dtype in self.trainer.autocast:
+                torch.set_autocast_enabled(device, enabled)
+                torch.set_autocast_dtype(device, dtype)
+            again = self._aliases(inputs, create_graph)
+            results = joint.gm.forward(*again)
+            results = results if isinstance(results, tuple | list) else (results,)
+        asked = [k for k, yes in enumerate(joint.differentiable) if yes]
+        pairs = [(self._raw(results, k), t) for k, t in zip(asked, tangents, strict=True) if t is not None]
+        outputs, given = zip(*pairs, strict=True)
+        run = torch.autograd.Variable._execution_engine.run_backward
+        wanted = tuple(again[i] for i in joint.requiring)
+        return tuple(run(outputs, given, create_graph, create_graph, wanted, True, accumulate_grad=False))
+
+    def _aliases(self, inputs: tuple[Any, ...], create_graph: bool) -> list[Any]:
+        """Stand-ins for the inputs whose gradients can be asked for, and whose writes nobody sees."""
+        written = {index for index, _ in self.joint.forward.mutations}
+        again = []
+        for index, tensor in enumerate(inputs):
+            if index in written:
+                tensor = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+            elif create_graph and tensor.requires_grad:
+                tensor = tensor.view_as(tensor)
+            else:
+                tensor = tensor.detach().requires_grad_(tensor.requires_grad)
+            again.append(tensor)
+        return again
+
+    def _raw(self, results: Any, number: int) -> Any:
+        """A raw output among the results: itself, or what one of them is a view of."""
+        rules = self.joint.outputs
+        if ("raw", number) in rules:
+            return results[rules.index(("raw", number))]
+        for result, rule in zip(results, rules, strict=True):
+            if rule[0] == "view" and rule[1] == ("raw", number) and rule[5]:
+                return result._base
+        raise RuntimeError("dyncomp: an output without a gradient was asked for one")
+
+
+def _hidden(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Python code of ours must not be compiled itself."""
+    return _core.without_hook(call) if isinstance(call, types.FunctionType | types.MethodType) else call
+
+
+def _autocast_now() -> list[tuple[str, bool, torch.dtype]]:
+    return [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")]
+
+
+@contextlib.contextmanager
+def _generator_at(state: Any) -> Iterator[None]:
+    """The default generator as it was then, put back afterwards; None leaves it alone."""
+    if state is None:
+        yield
+        return
+    now = torch.get_rng_state()
+    torch.set_rng_state(state)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(now)

@@ -90,8 +90,8 @@ def _build(lowered: LoweredGraph, schedule: Schedule, options: Options) -> tuple
         options.dump("loops.py", "\n".join(print_kernel(k.kernel) for k in kernels))
     sources = {id(k.kernel): emit(k.kernel) for k in {id(k.kernel): k for k in kernels}.values() if k.units}
     options.dump("kernels.cpp", "\n".join({s.symbol: s.text for s in sources.values()}.values()))
-    counters.add("kernels", len(sources))
     built = toolchain.build(list(sources.values())) if sources else toolchain.Built({}, ())
+    counters.add("kernels", len(sources))
     data = make_plan(lowered, schedule, lambda k: sources[id(k.kernel)].symbol)
     return data, built
 

@@ -69,7 +69,8 @@ class _Planner:
         self.escaping = self._escaping()
         self.last_use = self._last_uses()
         self.temporaries: list[tuple[int, Lifetime]] = []  # (position of the scratch instruction, lifetime)
-        self.held: dict[Tensor, list[int]] = {}  # slots that keep a call's result alive
+        # Slots that keep a call's result, or an input that was given away, alive.
+        self.held: dict[Tensor, list[int]] = {graph.inputs[i]: [i] for i in graph.consumed}
 
     def run(self) -> PlanData:
         for step, item in enumerate(self.schedule.steps):
@@ -242,17 +243,26 @@ class _Planner:
             kind = rule[0]
             if kind == "node":
                 out.append(("slot", self._slot(rule[1])) if isinstance(rule[1], Tensor) else ("const", rule[1]))
-            elif kind == "view":
+            elif kind in ("view", "detached"):
                 (base_kind, position), sizes, strides, offset = rule[1:]
-                source = position if base_kind == "input" else out[position][1]
+                source = out[position][1] if base_kind == "output" else position
+                if base_kind == "detached input":
+                    source = self._detached(position)
                 slot = self._new_slot()
-                self.code.append(("view_rel", slot, source, tuple(sizes), tuple(strides), offset))
+                name = "view_rel" if kind == "view" else "detach"
+                self.code.append((name, slot, source, tuple(sizes), tuple(strides), offset))
                 out.append(("slot", slot))
             elif kind == "output":
                 out.append(out[rule[1]])
             else:
                 out.append(tuple(rule))
         return out
+
+    def _detached(self, position: int) -> int:
+        """A slot for an input as its `detach()` gives it."""
+        source, slot = self.graph.inputs[position], self._new_slot()
+        self.code.append(("detach", slot, position, source.shape, source.strides, 0))
+        return slot
 
 
 def _extent(tensor: Tensor) -> int:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from dyncomp import config, counters, driver, marks
+from dyncomp import config, counters, driver, marks, size_marks
 from dyncomp._frame import _core
 from dyncomp.backends import default_backend, lookup_backend
 from dyncomp.context import CompileContext, check_flag, check_limit, check_mode, check_options
@@ -115,6 +116,14 @@ def _optimize_callable(target: Any, context: CompileContext) -> Any:
     wrapper = caller_of(target)
     functools.update_wrapper(wrapper, target, updated=())
     return _core.Dispatcher(wrapper, context)
+
+
+def _reduce_dispatcher(fast: Any) -> str:
+    """Copies and pickles as functions do: itself, and by name."""
+    return fast.__qualname__  # type: ignore[no-any-return]
+
+
+copyreg.pickle(_core.Dispatcher, _reduce_dispatcher)
 
 
 def context_of(fast: Any) -> CompileContext:
@@ -237,6 +246,42 @@ def is_compiling() -> bool:
 
 
 marks.mark(is_compiling, "substitute", captured_is_compiling)
+
+
+def mark_dynamic(tensor: torch.Tensor, dim: int | Sequence[int], min: int | None = None, max: int | None = None) -> None:
+    """This dimension varies from call to call: it is symbolic from the first compile on.
+
+    Args:
+        dim: one dimension or several.
+        min: least size (inclusive); sizes 0 and 1 are always special.
+        max: greatest size (inclusive).
+
+    Raises:
+        DyncompError: at the compile, if the program needs the size to be one number or to stay out of a part of the
+            range; the text names the line that needs it.
+    """
+    _mark_sizes(tensor, dim, size_marks.SizeMark("dynamic", min, max))
+
+
+def mark_static(tensor: torch.Tensor, dim: int | Sequence[int] | None = None) -> None:
+    """This dimension (all of them without `dim`) is never symbolic: each size is compiled for by itself."""
+    _mark_sizes(tensor, range(tensor.ndim) if dim is None else dim, size_marks.SizeMark("static"))
+
+
+def mark_unbacked(tensor: torch.Tensor, dim: int | Sequence[int]) -> None:
+    """This dimension varies and tracing may not look at its size, so that no size is special, 0 and 1 included."""
+    _mark_sizes(tensor, dim, size_marks.SizeMark("unbacked"))
+
+
+def _mark_sizes(tensor: Any, dim: Any, mark: size_marks.SizeMark) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise OptionError(f"only tensors have sizes to mark, got {type(tensor).__name__}")
+    if mark.low is not None and mark.high is not None and mark.low > mark.high:
+        raise OptionError(f"min={mark.low} is greater than max={mark.high}")
+    for one in [dim] if isinstance(dim, int) else dim:
+        if not -tensor.ndim <= one < tensor.ndim:
+            raise OptionError(f"dimension {one} of a tensor with {tensor.ndim} dimensions")
+        size_marks.mark(tensor, one % tensor.ndim, mark)
 
 
 def stats() -> counters.Stats:

@@ -67,6 +67,11 @@ KNOBS: dict[str, Knob] = {
             ("off", "fused", "more"),
             True,
         ),
+        Knob(
+            "automatic_dynamic", bool, False,
+            "With dynamic=None: sizes and ints that changed since the last compile become symbolic.",
+        ),
+        Knob("duck_sizes", bool, True, "Symbolic sizes that are equal in the first call are taken to be one number."),
         Knob("fusion", bool, True, "Fuse loops; off gives one kernel an operation, for debugging.", (), True),
         Knob(
             "round_low_precision",

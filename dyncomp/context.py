@@ -35,6 +35,7 @@ class CompileContext:
     recompile_limit: int = 8
     name: str | None = None
     observers: list[Callable[[Any], None]] = dataclasses.field(default_factory=list)
+    sizes: dict[Any, Any] = dataclasses.field(default_factory=dict)  # by code: what varied (interp.sizes)
     warned: set[str] = dataclasses.field(default_factory=set)
     lock: Any = dataclasses.field(default_factory=threading.Lock)
 

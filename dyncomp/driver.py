@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 
 from dyncomp import config, counters, interp, log
 from dyncomp import dump as dump_folder
@@ -32,8 +34,10 @@ from dyncomp.errors import (
     RecompileLimitError,
 )
 from dyncomp.guards import build as guard_build
-from dyncomp.interp.resume import is_step
-from dyncomp.skipfiles import is_skipped
+from dyncomp.guards.record import GuardRecord
+from dyncomp.interp.resume import generated_code, is_step
+from dyncomp.skipfiles import is_other_compiler, is_skipped
+from dyncomp.values.context_state import restoring, sets_state
 
 STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile")
 _stance = "default"
@@ -48,12 +52,17 @@ class CompileRecord:
     line: int
     graph: str | None
     graph_size: int
-    guards: list[str]
+    facts: list[GuardRecord]
     breaks: list[BreakRecord]
     skipped: BreakRecord | None
     seconds: float
     recompile_reason: str | None
     backend: str
+
+    @property
+    def guards(self) -> list[str]:
+        """The facts in words; put together when asked, since a large model has thousands."""
+        return [str(fact) for fact in self.facts]
 
 
 def set_stance_name(stance: str) -> str:
@@ -70,8 +79,17 @@ def stance() -> str:
 
 def on_miss(func: types.FunctionType, args: tuple[Any, ...], owner: CompileContext, cache: Any) -> Any:
     """Called by the runtime with the hook off. Contract: docs/contracts.md, section 1."""
-    if is_skipped(func.__code__) or is_step(func.__code__):
+    code = func.__code__
+    if is_step(code):
         return None
+    if is_skipped(code):
+        if is_other_compiler(code):
+            _core.skip(code, calls_too=True)
+        return None
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return _leave_alone(func, owner, "function-transform", "called inside a torch.func transform")
+    if torch._C._len_torch_function_stack() and not all(map(_only_sets_device, _get_current_function_mode_stack())):
+        return _leave_alone(func, owner, "function-mode", "called inside a TorchFunctionMode")
     entries = cache.entries()
     reason = _why_missed(entries, func, args)
     if reason is not None:
@@ -87,6 +105,22 @@ def on_miss(func: types.FunctionType, args: tuple[Any, ...], owner: CompileConte
             return _core.FREEZE
     with COMPILE_LOCK, _collector_paused(), config.patch(**owner.options):
         return _compile_or_fall_back(func, args, owner, reason)
+
+
+def _only_sets_device(mode: Any) -> bool:
+    """`with torch.device(...)` is such a mode too; what it does is part of the global state that is guarded."""
+    return isinstance(mode, DeviceContext)
+
+
+def _leave_alone(func: types.FunctionType, owner: CompileContext, reason: str, detail: str) -> Any:
+    """Inside transforms tensors are wrapped, and modes watch every operation, ours too: this call runs as plain Python."""
+    code = func.__code__
+    record = BreakRecord(reason, detail, code.co_filename, code.co_firstlineno, func.__qualname__)
+    if owner.fullgraph:
+        raise FullGraphError(record)
+    counters.add_fallback(reason)
+    log.write("graph_breaks", "call left alone: %s", record)
+    return _core.EAGER_ONCE
 
 
 @contextlib.contextmanager
@@ -183,7 +217,10 @@ def _compile(
         return None
     folder = dump_folder.open_folder(name)
     compiled, native = _compile_graph(trace, owner, name, folder)
-    run = trace.make_run(compiled)
+    run = trace.make_run(compiled, _single_form(compiled))
+    if isinstance(run, types.FunctionType):
+        for code in generated_code(run.__code__):
+            _core.own(code)
     tree = guard_build.build_tree(trace.guards, trace.captures)
     record = _record(func, trace, owner, reason, time.perf_counter() - start)
     if log.enabled("guards"):
@@ -215,6 +252,8 @@ def _compile_graph(trace: Any, owner: CompileContext, name: str, folder: Any) ->
             f"backend {backend.name!r} failed on the graph of {name}: {type(error).__name__}: {error}"
         ) from error
     if not backend.native or isinstance(compiled, types.FunctionType | types.MethodType):
+        if not backend.native and sets_state(trace.graph.graph):
+            compiled = restoring(compiled)
         compiled = _core.without_hook(compiled)
     return compiled, backend.native
 
@@ -257,7 +296,7 @@ def _record(
         line=code.co_firstlineno,
         graph=None if graph is None else graph.code.strip(),  # made already; print_readable takes long
         graph_size=0 if graph is None else sum(n.op not in ("placeholder", "output") for n in graph.graph.nodes),
-        guards=[str(g) for g in trace.guards],
+        facts=list(trace.guards),
         breaks=list(trace.breaks),
         skipped=trace.skipped,
         seconds=seconds,

@@ -11,6 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 
+# In the class of an optimised module: the module that it stands for.
+ORIGINAL = "__dyncomp_original__"
+
+
 @dataclasses.dataclass(frozen=True)
 class Mark:
     """`kind` is one of disable, allow_in_graph, substitute, constant; `payload` the reason or the replacement."""

@@ -17,18 +17,18 @@ from dyncomp._frame import _core
 from dyncomp.context import CompileContext
 from dyncomp.entry import call_module
 from dyncomp.errors import OptionError
+from dyncomp.marks import ORIGINAL
 
 PREFIX = "_orig_mod."
-_ORIGINAL = "__dyncomp_original__"
 
 
 def original_of(module: Any) -> Any:
     """The module that was optimised, or the argument itself."""
-    return type(module).__dict__.get(_ORIGINAL, module)
+    return type(module).__dict__.get(ORIGINAL, module)
 
 
 def is_optimized(module: Any) -> bool:
-    return _ORIGINAL in type(module).__dict__
+    return ORIGINAL in type(module).__dict__
 
 
 def optimize_module(module: torch.nn.Module, context: CompileContext, again: Callable[[torch.nn.Module], Any]) -> Any:
@@ -44,7 +44,7 @@ def optimize_module(module: torch.nn.Module, context: CompileContext, again: Cal
         "__module__": base.__module__,
         "__qualname__": base.__qualname__,
         "__doc__": base.__doc__,
-        _ORIGINAL: module,
+        ORIGINAL: module,
         "__call__": types.MethodType(dispatcher, module),
         "__deepcopy__": lambda self, memo: again(copy.deepcopy(module, memo)),
         "__reduce_ex__": lambda self, protocol: (again, (module,)),

@@ -28,6 +28,8 @@ _PACKAGES = (
 )
 # Modules of torch whose frames are user-level tensor code.
 _TORCH_CANDIDATES = ("torch/nn/modules/", "torch/optim/", "torch/nn/functional.py", "torch/distributions/")
+# Other compilers: what their frames call is theirs, whatever file it is in.
+_OTHER_COMPILERS = ("torch/_dynamo/", "torch/_inductor/", "torch/_functorch/", "torch/jit/", "torch/export/")
 _HERE = os.path.dirname(os.path.realpath(__file__))
 _ENTRY = os.path.join(_HERE, "entry.py")  # the functions that stand for "call this module" are candidates
 _NEVER = ("torch/nn/modules/module.py", "torch/optim/optimizer.py", "torch/optim/lr_scheduler.py")
@@ -72,3 +74,9 @@ def _file_is_skipped(filename: str) -> bool:
 def is_skipped(code: types.CodeType) -> bool:
     """True for code objects that never get an entry of their own."""
     return _file_is_skipped(code.co_filename)
+
+
+def is_other_compiler(code: types.CodeType) -> bool:
+    """True for frames below which another compiler decides what is compiled (a call of what torch.compile returned)."""
+    unix = code.co_filename.replace(os.sep, "/")
+    return any(f"/{part}" in unix for part in _OTHER_COMPILERS)

@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Lowest first: a module imports only from rows above its own, or from its own row.
 LAYERS = [
     {"errors"},
-    {"config", "log", "counters", "marks", "context", "entry", "skipfiles"},
+    {"config", "log", "counters", "marks", "size_marks", "context", "entry", "skipfiles"},
     {"dump"},
     {"bytecode"},
     {"shape"},
@@ -27,7 +27,7 @@ LAYERS = [
     {"__main__", "__init__"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-CODEGEN_MAY_USE = {"errors", "config", "log", "counters", "_frame", "codegen"}
+CODEGEN_MAY_USE = {"errors", "config", "log", "counters", "fake", "_frame", "codegen"}
 PEER = re.compile(
     r"torch\._dynamo|torch\._inductor|torch\.compile\b|torch\.export|_functorch\.(aot|partitioners|compile)|make_fx|_subclasses\.fake|symbolic_shapes"
 )

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import dyncomp
+from dyncomp.bytecode import canonical, continuation
 from tests.support import check
 
 # ---- recursion -----------------------------------------------------------------------------------
@@ -199,7 +200,7 @@ def made(x):
 def make(number):
     namespace = {"print_nothing": dyncomp.disable(lambda y: None)}
     exec(compile(SOURCE.format(number=number), f"<made {number}>", "exec"), namespace)
-    return namespace["made"]
+    return namespace.pop("made")
 
 
 @pytest.mark.parametrize("how", ["optimize", "enable"])
@@ -218,6 +219,8 @@ def test_code_freed_while_cached(fresh, how):
                 torch.testing.assert_close(function(x), want)
         gone.append(weakref.ref(function.__code__))
         del function
+    canonical._cached.cache_clear()  # bounded caches that may hold code; nothing else does
+    continuation._facts_of.cache_clear()
     gc.collect()
     assert [ref() for ref in gone] == [None] * len(gone)
 
@@ -302,6 +305,19 @@ with torch.no_grad():
     x = torch.rand(2, 4)
     for fast in (dyncomp.optimize(net), torch.compile(net, backend="eager"), dyncomp.optimize(net)):
         torch.testing.assert_close(fast(x), net(x))
+
+@dyncomp.optimize
+def with_a_break(x):
+    y = x.cos()
+    [str(y.shape)].append(print(end=""))
+    return f(y) + 1
+
+theirs_outside = torch.compile(lambda x: with_a_break(x * 2) * 3, backend="eager")
+x = torch.rand(2, 4)
+for _ in range(2):
+    torch.testing.assert_close(theirs_outside(x), (f((x * 2).cos()) + 1) * 3)
+    with dyncomp.enable():
+        torch.testing.assert_close(theirs_outside(x), (f((x * 2).cos()) + 1) * 3)
 torch._dynamo.reset()
 turn(ours_late, theirs, torch.rand(5, 4))
 assert dyncomp.stats().graphs >= 5

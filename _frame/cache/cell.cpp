@@ -30,7 +30,7 @@ void cell_free(void* pointer) {
 }
 
 CodeCell* cell_make(PyCodeObject* code) {
-  CodeCell* cell = new CodeCell{{}, Skip::no, nullptr, all_cells};
+  CodeCell* cell = new CodeCell{{}, Skip::no, false, nullptr, all_cells};
   if (compat::code_extra_set(code, extra_index, cell) < 0) {
     delete cell;
     return nullptr;
@@ -38,6 +38,11 @@ CodeCell* cell_make(PyCodeObject* code) {
   if (all_cells != nullptr) all_cells->previous = cell;
   all_cells = cell;
   return cell;
+}
+
+CodeCell* cell_of(PyCodeObject* code) {
+  CodeCell* cell = cell_peek(code);
+  return cell != nullptr ? cell : cell_make(code);
 }
 
 bool layout_holds() {
@@ -79,8 +84,8 @@ Cache* cell_find(CodeCell* cell, Owner* owner) {
 }
 
 Cache* cell_cache(PyCodeObject* code, Owner* owner) {
-  CodeCell* cell = cell_peek(code);
-  if (cell == nullptr && (cell = cell_make(code)) == nullptr) return nullptr;
+  CodeCell* cell = cell_of(code);
+  if (cell == nullptr) return nullptr;
   if (Cache* found = cell_find(cell, owner)) return found;
   Cache* cache = cache_new();
   if (cache == nullptr) return nullptr;
@@ -89,11 +94,15 @@ Cache* cell_cache(PyCodeObject* code, Owner* owner) {
 }
 
 bool cell_skip(PyCodeObject* code, Skip skip) {
-  CodeCell* cell = cell_peek(code);
-  if (cell == nullptr) cell = cell_make(code);
+  CodeCell* cell = cell_of(code);
   if (cell == nullptr) return false;
   cell->skip = skip;
   return true;
+}
+
+bool cell_own(PyCodeObject* code) {
+  CodeCell* cell = cell_of(code);
+  return cell != nullptr && (cell->ours = true);
 }
 
 void cells_forget_owner(Owner* owner) {

@@ -56,6 +56,7 @@ PyObject* run_entry(Entry* entry, Owner* owner, PyFunctionObject* function, Capt
   PyObject* run = Py_NewRef(entry->run);
   ++entry->hits;
   PyObject* result;
+  Shield shield(PyFunction_Check(run));
   if (entry->whole) {
     Scope quiet(Scope::Mode::quiet, nullptr);
     result = call_run(run, captures.data(), captures.count());

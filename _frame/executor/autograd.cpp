@@ -1,10 +1,14 @@
 #include "executor/autograd.h"
 
+#include <algorithm>
+
 #include <ATen/ops/empty_strided.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
+
+#include "executor/plan_object.h"
 
 namespace dyncomp::executor {
 
@@ -151,27 +155,30 @@ const Backward* CompiledBackward::prepare(const std::vector<bool>& pattern) {
 }
 
 variable_list CompiledBackward::run(const Backward& backward, variable_list& gradients) {
-  std::vector<at::Tensor> saved = unpack_saved();
-  PyObject* call = backward.call.get();
-  std::vector<py::object> arguments;
-  arguments.reserve(saved.size() + gradients.size());
-  for (const at::Tensor& value : saved) {
-    arguments.push_back(wrap(value));
+  py::object call = py::reinterpret_borrow<py::object>(backward.call.get());
+  std::vector<at::Tensor> arguments = unpack_saved();
+  if (last_run_) {  // then memory may go as soon as it was read, as it would operation by operation
+    release_variables();
   }
   std::size_t position = 0;
   for (at::Tensor& gradient : gradients) {
     if (gradient.defined()) {
-      arguments.push_back(wrap(laid_out(gradient, backward.strides[position++])));
+      arguments.push_back(laid_out(gradient, backward.strides[position++]));
+      gradient.reset();
     }
   }
-  std::vector<PyObject*> raw;
-  raw.reserve(arguments.size());
-  for (const py::object& argument : arguments) {
-    raw.push_back(argument.ptr());
+  if (!is_plan(call.ptr())) {
+    return call_python(call.ptr(), arguments);
   }
-  py::object kept_call = py::reinterpret_borrow<py::object>(call);
-  py::object results = checked(PyObject_Vectorcall(call, raw.data(), raw.size(), nullptr));
-  return spread(results.ptr());
+  py::gil_scoped_release unlocked;
+  variable_list results = run_plan(call.ptr(), std::move(arguments));
+  TORCH_CHECK(results.size() == num_outputs(), "dyncomp: a backward returned other than one gradient for each input");
+  return results;
+}
+
+variable_list CompiledBackward::call_python(PyObject* call, const std::vector<at::Tensor>& arguments) const {
+  py::tuple wrapped = wrap_all(arguments);
+  return spread(checked(PyObject_CallObject(call, wrapped.ptr())).ptr());
 }
 
 variable_list CompiledBackward::rerun(const variable_list& gradients, bool create_graph) {

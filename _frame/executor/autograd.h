@@ -34,6 +34,7 @@ class CompiledBackward final : public torch::autograd::Node {
   void check_not_released();
   std::vector<at::Tensor> unpack_saved();
   Gradients run(const Backward& backward, Gradients& gradients);
+  Gradients call_python(PyObject* call, const std::vector<at::Tensor>& arguments) const;
   Gradients rerun(const Gradients& gradients, bool create_graph);
   const Backward* find(const std::vector<bool>& pattern) const;
   const Backward* prepare(const std::vector<bool>& pattern);

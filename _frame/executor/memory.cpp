@@ -135,7 +135,21 @@ class Free final : public Step {
   int slot_;
 };
 
-// Inputs are borrowed and constants stay: for them, freeing only ends their use in the plan.
+// An input goes early if the caller gave it away.
+class FreeInput final : public Step {
+ public:
+  explicit FreeInput(int input) : input_(input) {}
+  void run(Frame& frame) const override {
+    if (frame.owns_inputs) {
+      frame.slots[input_].reset();
+    }
+  }
+
+ private:
+  int input_;
+};
+
+// Constants stay: for them, freeing only ends their use in the plan.
 class Nothing final : public Step {
  public:
   void run(Frame&) const override {}
@@ -220,8 +234,11 @@ StepPtr build_free(Builder& builder, PyObject* instruction) {
   Fields fields(builder, instruction, 1);
   int slot = fields.read("slot");
   builder.slots[slot].live = false;
-  if (slot < builder.program.inputs || builder.slots[slot].constant) {
+  if (builder.slots[slot].constant) {
     return std::make_unique<Nothing>();
+  }
+  if (slot < builder.program.inputs) {
+    return std::make_unique<FreeInput>(slot);
   }
   return std::make_unique<Free>(slot);
 }

@@ -24,6 +24,7 @@ constexpr Row kOpcodes[] = {
     {"expect", build_expect},
     {"view", build_view},
     {"view_rel", build_view_rel},
+    {"detach", build_detach},
     {"mm", build_mm},
     {"bmm", build_bmm},
     {"addmm", build_addmm},

@@ -26,6 +26,7 @@ StepPtr build_expect(Builder&, PyObject*);
 // view.cpp
 StepPtr build_view(Builder&, PyObject*);
 StepPtr build_view_rel(Builder&, PyObject*);
+StepPtr build_detach(Builder&, PyObject*);
 // blas.cpp
 StepPtr build_mm(Builder&, PyObject*);
 StepPtr build_bmm(Builder&, PyObject*);

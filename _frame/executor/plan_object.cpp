@@ -24,6 +24,8 @@ struct PlanObject {
   PyObject* weakrefs;
 };
 
+PyTypeObject* plan_type = nullptr;
+
 PlanObject* plan_of(PyObject* self) { return reinterpret_cast<PlanObject*>(self); }
 
 // ---- one call ----
@@ -42,6 +44,14 @@ class RunningCall {
     for (int i = 0; i < program_.inputs; ++i) {
       frame_->slots[i] = c10::MaybeOwnedTraits<at::Tensor>::createBorrow(THPVariable_Unpack(tensors[i]));
     }
+    frame_->enter();
+  }
+
+  void own(std::vector<at::Tensor>&& tensors) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      frame_->slots[i] = std::move(tensors[i]);
+    }
+    frame_->owns_inputs = true;
     frame_->enter();
   }
 
@@ -305,6 +315,39 @@ PyType_Spec plan_spec = {
 
 }  // namespace
 
-PyObject* make_plan_type() { return PyType_FromSpec(&plan_spec); }
+PyObject* make_plan_type() {
+  PyObject* type = PyType_FromSpec(&plan_spec);
+  plan_type = reinterpret_cast<PyTypeObject*>(Py_XNewRef(type));
+  return type;
+}
+
+bool is_plan(PyObject* object) { return Py_TYPE(object) == plan_type; }
+
+std::vector<at::Tensor> run_plan(PyObject* plan, std::vector<at::Tensor> inputs) {
+  const BuiltPlan& built = plan_of(plan)->built;
+  const Program& program = *built.program;
+  TORCH_CHECK(inputs.size() == static_cast<std::size_t>(program.inputs), "dyncomp: a plan with ", program.inputs,
+              " inputs was called with ", inputs.size());
+  std::vector<at::Tensor> results(built.outputs.size());
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (built.outputs[i].kind == Output::Kind::kInput) {
+      results[i] = inputs[built.outputs[i].index];
+    }
+  }
+  RunningCall call(program);
+  call.own(std::move(inputs));
+  if (program.heavy && PyGILState_Check()) {
+    py::gil_scoped_release others_run;
+    program.run(call.frame());
+  } else {
+    program.run(call.frame());
+  }
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (built.outputs[i].kind == Output::Kind::kSlot) {
+      results[i] = call.frame().slots[built.outputs[i].index];
+    }
+  }
+  return results;
+}
 
 }  // namespace dyncomp::executor

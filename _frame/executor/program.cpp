@@ -84,7 +84,11 @@ void Frame::leave() noexcept {
   stack.clear();
   auto slot = static_cast<std::size_t>(program.inputs);
   for (std::size_t i = 0; i < slot; ++i) {
-    slots[i].unsafeReleaseTensorImpl();
+    if (owns_inputs) {
+      slots[i].reset();
+    } else {
+      slots[i].unsafeReleaseTensorImpl();
+    }
   }
   // Constants stay: they are sorted by slot.
   auto constant = program.constants.begin();
@@ -95,6 +99,7 @@ void Frame::leave() noexcept {
       slots[slot].reset();
     }
   }
+  owns_inputs = false;
   if (block_ == nullptr) {
     return;
   }

@@ -29,7 +29,8 @@ struct Frame {
   void leave() noexcept;
 
   const Program& program;
-  std::vector<at::Tensor> slots;     // the first `inputs` are borrowed from the caller, never counted
+  std::vector<at::Tensor> slots;     // the first `inputs` are borrowed from the caller, never counted, unless it gave them away
+  bool owns_inputs = false;
   std::vector<int64_t> registers;
   std::vector<at::Tensor> over_arena;  // one a scratch step, made at its first run
   c10::Storage arena;                // its pointer is set while a call runs

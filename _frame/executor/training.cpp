@@ -14,6 +14,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "executor/autograd.h"
+#include "executor/plan_object.h"
 
 namespace dyncomp::executor {
 
@@ -149,6 +150,21 @@ PyObject* make_outputs(const Training& training, PyObject* const* args, const st
   return result.release().ptr();
 }
 
+std::vector<at::Tensor> run_forward(const Training& training, PyObject* const* args, const std::vector<at::Tensor>& inputs) {
+  at::AutoGradMode off(false);
+  py::object forward = py::reinterpret_borrow<py::object>(training.forward.get());
+  if (is_plan(forward.ptr())) {
+    return run_plan(forward.ptr(), inputs);
+  }
+  PyObject* returned = PyObject_Vectorcall(forward.ptr(), args, inputs.size(), nullptr);
+  if (returned == nullptr) {
+    throw py::error_already_set();
+  }
+  py::object owned = py::reinterpret_steal<py::object>(returned);
+  TORCH_CHECK_TYPE(PyTuple_Check(returned), "the forward of a training plan must return a tuple");
+  return unpack(PySequence_Fast_ITEMS(returned), static_cast<std::size_t>(PyTuple_GET_SIZE(returned)));
+}
+
 PyObject* call_training(PyObject* self, PyObject* const* args, std::size_t flags, PyObject* names) {
   HANDLE_TH_ERRORS
   TrainingPtr training = plan_of(self)->training;  // the plan may be replaced meanwhile
@@ -161,20 +177,7 @@ PyObject* call_training(PyObject* self, PyObject* const* args, std::size_t flags
   }
   bool recorded = is_recorded(*training, inputs);
   at::Tensor state = recorded && training->draws ? generator_state() : at::Tensor();
-  PyObject* returned;
-  {
-    at::AutoGradMode off(false);
-    returned = PyObject_Vectorcall(training->forward.get(), args, static_cast<std::size_t>(count), nullptr);
-  }
-  if (returned == nullptr) {
-    return nullptr;
-  }
-  std::vector<at::Tensor> values;
-  {
-    py::object owned = py::reinterpret_steal<py::object>(returned);
-    TORCH_CHECK_TYPE(PyTuple_Check(returned), "the forward of a training plan must return a tuple");
-    values = unpack(PySequence_Fast_ITEMS(returned), static_cast<std::size_t>(PyTuple_GET_SIZE(returned)));
-  }
+  std::vector<at::Tensor> values = run_forward(*training, args, inputs);
   if (recorded) {
     give_history(training, inputs, values, std::move(state));
   }

@@ -1,7 +1,8 @@
-// view, view_rel: other shapes over the same memory.
+// view, view_rel, detach: other shapes over the same memory.
 //
 // A view that stays inside the plan is a bare TensorImpl. One that leaves it is made by `as_strided` in the caller's state
-// (below autograd only), so that it shares its base's version counter and knows its base, as eager's views do.
+// (below autograd only), so that it shares its base's version counter and knows its base, as eager's views do. What
+// `Tensor.detach()` gives shares the version counter too, but is no view to autograd.
 #include <ATen/ops/as_strided.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -64,6 +65,18 @@ class EscapingView final : public View {
   }
 };
 
+class Detached final : public View {
+ public:
+  using View::View;
+
+ protected:
+  at::Tensor make(Frame& frame, const at::Tensor& source, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset) const override {
+    at::Tensor alias = View::make(frame, source, sizes, strides, offset);
+    alias.unsafeGetTensorImpl()->set_version_counter(source.unsafeGetTensorImpl()->version_counter());
+    return alias;
+  }
+};
+
 // Views of views become views of the first base where that is still at hand, because that is what an escaping view must know.
 void prefer_root(Builder& builder, int& source, Int& offset, bool& absolute) {
   const SlotState& via = builder.slots[source];
@@ -115,5 +128,22 @@ StepPtr build(Builder& builder, PyObject* instruction, bool absolute) {
 StepPtr build_view(Builder& builder, PyObject* instruction) { return build(builder, instruction, true); }
 
 StepPtr build_view_rel(Builder& builder, PyObject* instruction) { return build(builder, instruction, false); }
+
+StepPtr build_detach(Builder& builder, PyObject* instruction) {
+  Fields fields(builder, instruction, 5);
+  int slot = fields.define("slot"), source = fields.read("source");
+  if (slot == source) {
+    throw BuildError("an alias of itself");
+  }
+  Ints sizes = fields.ints("sizes"), strides = fields.ints("strides");
+  Int offset = fields.number("offset");
+  check_shape(sizes, strides);
+  SlotState& state = builder.slots[slot];
+  state.over_arena = builder.slots[source].over_arena;
+  if (state.escapes && state.over_arena) {
+    throw BuildError("slot " + std::to_string(slot) + " is an alias of scratch memory and must not be an output");
+  }
+  return std::make_unique<Detached>(slot, source, std::move(sizes), std::move(strides), offset, /*absolute=*/false);
+}
 
 }  // namespace dyncomp::executor

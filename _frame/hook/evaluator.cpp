@@ -40,10 +40,10 @@ PyObject* run_plain(PyThreadState* thread, Frame* frame, int throwflag) {
   return compat::eval_default(thread, frame, throwflag);
 }
 
-// The frames of code that is left alone for good.
-PyObject* run_skipped(PyThreadState* thread, Frame* frame, int throwflag, Skip skip) {
-  if (skip == Skip::ours) return compat::eval_default(thread, frame, throwflag);
-  if (skip == Skip::frame) return run_plain(thread, frame, throwflag);
+// A frame that is not replaced. `cell`: of its code, or nullptr.
+PyObject* run_frame(PyThreadState* thread, Frame* frame, int throwflag, CodeCell* cell) {
+  if (cell != nullptr && cell->ours) return compat::eval_default(thread, frame, throwflag);
+  if (cell == nullptr || cell->skip != Skip::calls_too) return run_plain(thread, frame, throwflag);
   Scope quiet(Scope::Mode::quiet, nullptr);
   return run_plain(thread, frame, throwflag);
 }
@@ -81,6 +81,7 @@ bool serve_frame(PyThreadState* thread, Frame* frame, PyCodeObject* code, Owner*
 // The quick way out for code that was looked at before and is left alone.
 bool known_skipped(CodeCell* cell, Owner* owner) {
   if (cell == nullptr) return false;
+  if (cell->skip != Skip::no) return true;
   if (cell->slots.empty() || cell->slots[0].owner != owner) return false;
   Cache* cache = cell->slots[0].cache;
   return cache->skipped && cache->entries->empty();
@@ -93,28 +94,28 @@ PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag) {
     return nullptr;
   }
   if (this_thread.compiling) return compat::eval_default(thread, frame, throwflag);
-  if (owner == nullptr || throwflag) return run_plain(thread, frame, throwflag);
   PyCodeObject* code = compat::frame_code(frame);
+  CodeCell* cell = cell_peek(code);
+  if (owner == nullptr || throwflag) return run_frame(thread, frame, throwflag, cell);
   if (this_thread.passthrough == code) {
     this_thread.passthrough = nullptr;
-    return run_plain(thread, frame, throwflag);
+    return run_frame(thread, frame, throwflag, cell);
   }
-  CodeCell* cell = cell_peek(code);
-  if (cell != nullptr && cell->skip != Skip::no) return run_skipped(thread, frame, throwflag, cell->skip);
-  if (known_skipped(cell, owner)) return run_plain(thread, frame, throwflag);
+  if (known_skipped(cell, owner)) return run_frame(thread, frame, throwflag, cell);
   PyObject* result = nullptr;
   if (is_candidate(thread, frame, code) && serve_frame(thread, frame, code, owner, &result)) return result;
-  cell = cell_peek(code);  // the callback may have marked the code
-  return run_skipped(thread, frame, throwflag, cell != nullptr && cell->skip != Skip::no ? cell->skip : Skip::frame);
+  return run_frame(thread, frame, throwflag, cell_peek(code));  // a new cell, or one that the callback has marked
 }
 
-// Stands in front of evaluators of others while the compiler runs in some thread.
+// Stands in front of evaluators of others while the compiler or what it generated runs in some thread.
 _PyFrameEvalFunction shielded = nullptr;
 Py_ssize_t shields = 0;
 [[gnu::tls_model("initial-exec")]] thread_local Frame* passed_on = nullptr;  // ends a cycle, if others put us below them
 
 PyObject* shield(PyThreadState* thread, Frame* frame, int throwflag) {
   if (this_thread.compiling || passed_on == frame) return compat::eval_default(thread, frame, throwflag);
+  CodeCell* cell = cell_peek(compat::frame_code(frame));
+  if (cell != nullptr && cell->ours) return evaluate(thread, frame, throwflag);
   Frame* outer = passed_on;
   passed_on = frame;
   PyObject* result = shielded(thread, frame, throwflag);

@@ -8,7 +8,7 @@ void evaluator_acquire();
 void evaluator_release();
 // Whether the interpreter calls our evaluator now (first in line).
 bool evaluator_installed();
-// While the compiler runs in some thread, evaluators above ours do not get to see its frames (`Thread::compiling`).
+// In between, evaluators above ours do not get to see the compiler's frames (`Thread::compiling`) and those of generated code.
 // False: there is none, nothing was done and nothing is to be released.
 bool evaluator_shield_acquire();
 void evaluator_shield_release();

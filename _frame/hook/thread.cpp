@@ -25,7 +25,7 @@ struct OpenRegion {
 Scope::Scope(Mode mode, Owner* owner)
     : saved_(this_thread),
       counted_(mode == Mode::candidates),
-      shielded_(mode == Mode::compiling && evaluator_shield_acquire()) {
+      shield_(mode == Mode::compiling) {
   bool disabled = mode >= Mode::disabled || (mode == Mode::quiet && saved_.disabled);
   this_thread = Thread{mode == Mode::candidates ? owner : nullptr, disabled, mode == Mode::compiling, nullptr};
   if (counted_) evaluator_acquire();
@@ -33,7 +33,6 @@ Scope::Scope(Mode mode, Owner* owner)
 
 Scope::~Scope() {
   if (counted_) evaluator_release();
-  if (shielded_) evaluator_shield_release();
   this_thread = saved_;
 }
 

@@ -3,6 +3,7 @@
 #include <Python.h>
 
 #include "cache/owner.h"
+#include "hook/evaluator.h"
 
 namespace dyncomp {
 
@@ -14,6 +15,20 @@ struct Thread {
 };
 
 [[gnu::tls_model("initial-exec")]] extern thread_local Thread this_thread;
+
+// Keeps evaluators of others from the compiler's own frames for a C++ scope, if there are such evaluators.
+class Shield {
+ public:
+  explicit Shield(bool wanted) : raised_(wanted && evaluator_shield_acquire()) {}
+  ~Shield() {
+    if (raised_) evaluator_shield_release();
+  }
+  Shield(const Shield&) = delete;
+  Shield& operator=(const Shield&) = delete;
+
+ private:
+  bool raised_;
+};
 
 // Sets the switch for a C++ scope. The owner must outlive it.
 class Scope {
@@ -29,7 +44,7 @@ class Scope {
  private:
   Thread saved_;
   bool counted_;
-  bool shielded_;
+  Shield shield_;
 };
 
 // The same as a pair of calls, nested per thread: for `with` blocks. `enter` with nullptr: disabled.

@@ -8,6 +8,7 @@ from dyncomp.codegen.lower import (  # noqa: F401  (importing a file registers i
     indexing,
     norms,
     pointwise,
+    pool,
     reductions,
     select,
     shapes,

@@ -16,9 +16,11 @@ from torch import fx
 from dyncomp import config
 from dyncomp.codegen.ir.types import FROM_TORCH
 from dyncomp.codegen.lower.builder import Lowering
+from dyncomp.codegen.lower.linear import better_product
 from dyncomp.codegen.lower.registry import LOWERINGS
 from dyncomp.codegen.lower.rounding import round_results
 from dyncomp.codegen.lower.tensor import ExternCall, Storage, Tensor, View
+from dyncomp.fake.facts import facts_of
 
 
 @dataclasses.dataclass
@@ -35,6 +37,7 @@ class LoweredGraph:
     mutations: list[tuple[int, Tensor]]
     fallbacks: Counter[str]
     torch_dtypes: dict[int, torch.dtype]  # of storages, by id: they may have types that the loop IR lacks
+    consumed: tuple[int, ...] = ()  # inputs that may be dropped after their last use
 
 
 def lower_graph(aten: Any, kernels: bool = True) -> LoweredGraph:
@@ -51,7 +54,7 @@ class _GraphLowering:
         self.kernels = kernels
         self.lx = Lowering()
         self.env: dict[fx.Node, Any] = {}
-        self.out = LoweredGraph([], {}, self.lx.tensors, [], [], [], [], Counter(), {})
+        self.out = LoweredGraph([], {}, self.lx.tensors, [], [], [], [], Counter(), {}, getattr(aten, "consumed", ()))
 
     def run(self) -> LoweredGraph:
         for node in self.aten.graph.nodes:
@@ -115,8 +118,11 @@ class _GraphLowering:
         self.out.fallbacks[name] += 1
         schema = node.target._schema  # type: ignore[union-attr]
         call = ExternCall(schema.name, schema.overload_name, args, dict(kwargs), note=node.name)
-        call.tensors = tuple(_tensors_in((args, kwargs)))
-        call.ordered = torch.Tag.nondeterministic_seeded in node.target.tags  # type: ignore[union-attr]
+        if (better := better_product(node, args, kwargs)) is not None:
+            call.name, call.overload, call.args = better
+            call.kwargs = {}
+        call.tensors = tuple(_tensors_in((call.args, call.kwargs)))
+        call.ordered = has_order(node.target)
         call.aliases = any(r.alias_info is not None for r in schema.returns)
         call.listed = len(schema.returns) == 1 and isinstance(node.meta.get("val"), (tuple, list))
         self.out.calls.append(call)
@@ -134,6 +140,11 @@ class _GraphLowering:
         storage = self._storage(val, name, ("call", call, position))
         storage.offset = val.storage_offset()
         return storage
+
+
+def has_order(op: Any) -> bool:
+    """Draws random numbers, or is somebody's own operation, which may have effects."""
+    return torch.Tag.nondeterministic_seeded in op.tags or facts_of(op).opaque
 
 
 def _tensors_in(tree: Any) -> list[Tensor]:

@@ -194,6 +194,11 @@ def _scaled(b: Builder, value: Value, alpha: bool | int | float) -> Value:
     return b.op("mul", value, b.const(alpha if value.dtype in FLOATS else int(alpha), value.dtype))
 
 
+def _is_bool(operand: Operand) -> bool:
+    """Eager refuses to subtract truth values: left to ATen, which raises its error."""
+    return operand.dtype == "bool" if isinstance(operand, Tensor) else isinstance(operand, bool)
+
+
 def _as_held(alpha: Any, dtype: str) -> Any:
     """A factor as ATen holds it, in the type of the elements."""
     return torch.tensor(alpha, dtype=TO_TORCH[dtype]).item() if dtype in HALVES else alpha
@@ -211,7 +216,7 @@ def add(lx: Lowering, node: Any, x: Operand, y: Operand, alpha: Any = 1) -> Any:
 @lowering("aten.sub.Tensor", "aten.sub.Scalar")
 def sub(lx: Lowering, node: Any, x: Operand, y: Operand, alpha: Any = 1) -> Any:
     work = work_type([x, y])
-    if work is None or work == "bool":
+    if work is None or any(_is_bool(v) for v in (x, y)):
         return None
     return result(lx, node, lambda b, u, v: b.op("sub", u, _scaled(b, v, _as_held(alpha, work))), [x, y], work)
 
@@ -219,7 +224,7 @@ def sub(lx: Lowering, node: Any, x: Operand, y: Operand, alpha: Any = 1) -> Any:
 @lowering("aten.rsub.Tensor", "aten.rsub.Scalar")
 def rsub(lx: Lowering, node: Any, x: Operand, y: Operand, alpha: Any = 1) -> Any:
     work = work_type([x, y])
-    if work is None or work == "bool":
+    if work is None or any(_is_bool(v) for v in (x, y)):
         return None
     return result(lx, node, lambda b, u, v: b.op("sub", v, _scaled(b, u, _as_held(alpha, work))), [x, y], work)
 

@@ -132,7 +132,7 @@ class ExternCall:
     """A call of an ATen op. Tensor arguments stand in `args` and `kwargs` as lowered tensors; results as
     Storage (None: no tensor).
 
-    `ordered`: draws random numbers, so it keeps its place among its kind. `aliases`: a result may share
+    `ordered`: draws random numbers or may have effects, so it keeps its place among its kind. `aliases`: a result may share
     memory with an argument.
     """
 

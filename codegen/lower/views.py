@@ -8,17 +8,20 @@ from typing import Any
 from dyncomp.codegen.ir.index import ZERO
 from dyncomp.codegen.lower.builder import Lowering, broadcast_index, regroup
 from dyncomp.codegen.lower.registry import lowering
-from dyncomp.codegen.lower.tensor import Indices, Tensor, View
+from dyncomp.codegen.lower.tensor import Indices, Pointwise, Tensor, View
 
 
-def _view(lx: Lowering, node: Any, x: Tensor, to_source: Callable[[Indices], Indices]) -> View:
+def _view(lx: Lowering, node: Any, x: Tensor, to_source: Callable[[Indices], Indices]) -> View | Pointwise:
     val = node.meta["val"]
+    if node.target._schema.returns[0].alias_info is None:  # the `_copy` forms
+        return lx.compute(
+            val.shape, x.dtype, lambda scope, index: scope.read(x, to_source(index)), [x], val.stride()
+        )
     return lx.view(x, val.shape, to_source, val.stride(), val.storage_offset())
 
 
 @lowering(
     "aten.view.default",
-    "aten._unsafe_view.default",
     "aten.reshape.default",
     "aten._reshape_alias.default",
     "aten.unsqueeze.default",

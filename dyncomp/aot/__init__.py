@@ -3,7 +3,8 @@
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.graph import AtenGraph
 from dyncomp.aot.joint import JointGraph, trace_joint
+from dyncomp.aot.sizes import env_of_inputs
 from dyncomp.aot.trace import trace_inference
 from dyncomp.aot.verify import verify
 
-__all__ = ["AtenGraph", "JointGraph", "Unsupported", "trace_inference", "trace_joint", "verify"]
+__all__ = ["AtenGraph", "JointGraph", "Unsupported", "env_of_inputs", "trace_inference", "trace_joint", "verify"]

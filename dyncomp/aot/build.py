@@ -3,21 +3,43 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.fx
 
 from dyncomp.aot.epilogue import Epilogue
 from dyncomp.aot.graph import AtenGraph
+from dyncomp.aot.sizes import GraphSizes, numbers_in
 from dyncomp.aot.tape import Constant, Input, Node, Tape, map_nodes
 from dyncomp.fake.tensor import TensorMeta, make_fake
 
+if TYPE_CHECKING:  # sympy comes with it, and static shapes never need it
+    from dyncomp.shape.env import ShapeEnv
 
-def build_graph(tape: Tape, inputs: list[Any], epilogue: Epilogue, original: Callable[..., Any]) -> AtenGraph:
+
+def build_graph(
+    tape: Tape,
+    inputs: list[Any],
+    epilogue: Epilogue,
+    original: Callable[..., Any],
+    env: ShapeEnv | None = None,
+) -> AtenGraph:
     """One fx node a tape node; placeholders first, in the order of the inputs, also for inputs that nobody
     reads.
     """
+    if env is not None:
+        with warnings.catch_warnings():
+            # torch would rather see nodes; these graphs are printed and run by `aot.sizes`, never by torch.
+            warnings.filterwarnings("ignore", "Raw Sym")
+            return _build(tape, inputs, epilogue, original, env)
+    return _build(tape, inputs, epilogue, original, None)
+
+
+def _build(
+    tape: Tape, inputs: list[Any], epilogue: Epilogue, original: Callable[..., Any], env: ShapeEnv | None
+) -> AtenGraph:
     graph = torch.fx.Graph()
     made: dict[Node, torch.fx.Node] = {}
     constants: dict[str, Any] = {}
@@ -36,7 +58,11 @@ def build_graph(tape: Tape, inputs: list[Any], epilogue: Epilogue, original: Cal
     graph.output(tuple(wanted))
     outputs = [("node", made[rule[1]]) if rule[0] == "node" else rule for rule in epilogue.outputs]
     mutations = [(i, made[node]) for i, node in epilogue.mutations]
-    return AtenGraph(graph, constants, mutations, outputs, original)
+    sizes = None
+    if env is not None:
+        arguments = [(node.args, node.kwargs) for node in graph.nodes]
+        sizes = GraphSizes(env, inputs, numbers_in([arguments, epilogue.outputs]))
+    return AtenGraph(graph, constants, mutations, outputs, original, sizes)
 
 
 def _build_node(graph: torch.fx.Graph, node: Node, made: dict[Node, Any], constants: dict[str, Any]) -> Any:

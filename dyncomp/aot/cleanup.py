@@ -29,6 +29,7 @@ from dyncomp.aot.tape import (
 )
 from dyncomp.fake.tensor import TensorMeta
 from dyncomp.shape.layout import view_strides
+from dyncomp.shape.symbolic import number_key
 
 aten = torch.ops.aten
 _COPIES = frozenset({aten.clone.default, aten._to_copy.default})
@@ -72,11 +73,11 @@ def drop_dead(tape: Tape, kept: list[Node]) -> tuple[Tape, list[Node]]:
 
 
 def has_effect(node: Node) -> bool:
-    """True if eager would notice that it did not run: it moves a generator, or returns nothing and so
-    exists to check.
+    """True if eager would notice that it did not run: it moves a generator, returns nothing and so exists to
+    check, or is somebody's own operation, which may print or count.
     """
     facts = node_facts(node)
-    return facts is not None and (facts.random or not facts.aliased)
+    return facts is not None and (facts.random or facts.opaque or not facts.aliased)
 
 
 def _substitute(tape: Tape, kept: list[Node], choose: Callable[[Node], Node]) -> tuple[Tape, list[Node]]:
@@ -133,4 +134,4 @@ def _key(value: Any) -> Any:
         return tuple(sorted((name, _key(item)) for name, item in value.items()))
     if kind is float:
         return ("float", value.hex())
-    return (kind, value)
+    return (kind, number_key(value))

@@ -6,7 +6,11 @@ Output rules, one a user output (`AtenGraph.outputs`):
     ("output", j)         the very object of an earlier output
     ("view", ("input", i) | ("output", j), sizes, strides, offset)
                           alias; `offset` counts elements from the base tensor's own first element
+    ("detached", as "view")
+        alias that is no view to autograd: it never requires grad (`x.detach()`, `x.data`)
     ("const", value)      anything else
+
+A view of a detached input has ("detached input", i) for its base.
 """
 
 from __future__ import annotations
@@ -93,7 +97,7 @@ def _tensor_rule(
 ) -> Rule:
     meta = fake.meta
     if store.input is not None:
-        return _alias(("input", store.input), inputs[store.input].meta, meta)
+        return _alias(("input", store.input), inputs[store.input].meta, fake)
     if store.frozen:
         if track_of(fake).chain:
             raise Unsupported("an output that is a view of a constant")
@@ -101,14 +105,21 @@ def _tensor_rule(
     if shared is not None:
         if not store.exact:
             raise Unsupported("outputs that share memory with gaps that was written in place")
-        return _alias(("output", owner), shared.meta, meta)
+        return _alias(("output", owner), shared.meta, fake)
     return ("node", exact_node(recorder, fake))
 
 
-def _alias(base: tuple[str, int], base_meta: TensorMeta, meta: TensorMeta) -> Rule:
+def _alias(base: tuple[str, int], base_meta: TensorMeta, fake: FakeTensor) -> Rule:
+    meta = fake.meta
     if meta.dtype != base_meta.dtype:
         raise Unsupported("an output that aliases memory under another dtype")
-    return ("view", base, meta.shape, meta.strides, meta.offset - base_meta.offset)
+    chain = [step.op for step in track_of(fake).chain]
+    kind = "view"
+    if chain and chain[-1] is aten.detach.default:
+        kind = "detached"
+    elif aten.detach.default in chain and base[0] == "input":
+        base = ("detached input", base[1])
+    return (kind, base, meta.shape, meta.strides, meta.offset - base_meta.offset)
 
 
 def exact_node(recorder: Recorder, fake: FakeTensor) -> Node:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch.fx
 
 from dyncomp.aot.printer import forward_source, graph_text
 from dyncomp.aot.run import Runner
+from dyncomp.aot.sizes import GraphSizes
 
 
 @dataclasses.dataclass(eq=False)
@@ -24,6 +26,8 @@ class AtenGraph:
 
     `node.meta["val"]` is a FakeTensor, or a tuple/list of them; its strides are those of eager.
     `node.meta["user_line"]` is the user's (file, line) where known.
+    `sizes` is there when some sizes are symbolic: torch.SymInts in arguments, rules and fakes, see `aot.sizes`.
+    `consumed`: inputs that nobody reads after this graph, so that their memory may go early.
     `original` is the torch-level graph. A graph with mutations holds for inputs that share no memory with a
     mutated one (see `overlaps`); for others the original must run.
     """
@@ -33,6 +37,8 @@ class AtenGraph:
     mutations: list[tuple[int, torch.fx.Node]]
     outputs: list[tuple[Any, ...]]
     original: Callable[..., Any]
+    consumed: tuple[int, ...] = ()
+    sizes: GraphSizes | None = None
 
     @functools.cached_property
     def placeholders(self) -> list[torch.fx.Node]:
@@ -41,13 +47,13 @@ class AtenGraph:
     @functools.cached_property
     def _runner(self) -> Runner:
         mutated = [index for index, _ in self.mutations]
-        return Runner(self.compute, mutated, self.outputs, self.overlaps, self.original)
+        return Runner(self.compute, mutated, self.outputs, self.overlaps, self.original, self.sizes)
 
     @functools.cached_property
     def compute(self) -> Callable[..., tuple[torch.Tensor, ...]]:
         """`(*inputs) -> values of the graph's output node`, op by op, without the epilogue."""
-        namespace: dict[str, Any] = {"torch": torch, **self.constants}
-        source = forward_source(self.graph)
+        namespace: dict[str, Any] = {"torch": torch, "math": math, **self.constants}
+        source = forward_source(self.graph, self.sizes)
         exec(compile(source, "<aten graph>", "exec"), namespace)
         return namespace["forward"]
 

@@ -47,6 +47,7 @@ def interpret(gm: torch.fx.GraphModule, inputs: list[Any], mode: TraceMode) -> A
         elif node.op == "output":
             return load(node.args[0])
         else:
+            mode.under_autocast = torch._C._is_any_autocast_enabled()
             args, kwargs = load(node.args), load(node.kwargs)
             if node.op == "call_method":
                 values[node] = getattr(args[0], node.target)(*args[1:], **kwargs)

@@ -188,7 +188,9 @@ def _build_backward(
     recorder.tape = new
     epilogue = own_memory(recorder, Epilogue(rules, []))
     metas = [node.meta for node in [*saved, *recording.tangents]]
-    return build_graph(recorder.tape, [make_fake(meta) for meta in metas], epilogue, gm)
+    graph = build_graph(recorder.tape, [make_fake(meta) for meta in metas], epilogue, gm)
+    graph.consumed = tuple(range(len(saved)))
+    return graph
 
 
 def _reads(tape: Tape, results: list[Node], inputs: set[int]) -> bool:

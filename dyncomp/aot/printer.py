@@ -7,12 +7,19 @@ def forward(x0):
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.fx
+
+from dyncomp.aot.sizes import GraphSizes
+from dyncomp.shape.symbolic import is_symbolic
+
+Number = Callable[[Any], str]
 
 _SHORT = {
     torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16", torch.bool:
@@ -21,21 +28,26 @@ _SHORT = {
 }  # fmt: skip
 
 
-def forward_source(graph: torch.fx.Graph, comments: bool = False) -> str:
+def forward_source(graph: torch.fx.Graph, sizes: GraphSizes | None = None, comments: bool = False) -> str:
     """Source of `forward(*placeholders) -> tuple`; constants are free names. Values are dropped after
     their last use.
     """
     names = [node.name for node in graph.nodes if node.op == "placeholder"]
     lines = [f"def forward({', '.join(names)}):"]
+    number: Number = repr
+    if sizes is not None:
+        computed, results = sizes.prelude(names)
+        lines += [f"    {line}" for line in computed]
+        number = functools.partial(_number_name, sizes, results)
     last_use = _last_uses(graph)
     for node in graph.nodes:
         if node.op == "call_function":
-            text = f"    {node.name} = {_call(node)}"
+            text = f"    {node.name} = {_call(node, number)}"
             lines.append(f"{text}  # {describe(node.meta.get('val'))}" if comments else text)
             if dead := last_use.get(node):
                 lines.append(f"    {' = '.join(dead)} = None")
         elif node.op == "output":
-            lines.append(f"    return {_text(tuple(node.args[0]))}")
+            lines.append(f"    return {_text(tuple(node.args[0]), number)}")
     return "\n".join(lines) + "\n"
 
 
@@ -48,7 +60,7 @@ def graph_text(aten_graph: Any) -> str:
         head.append(f"{name} = torch.empty({tuple(tensor.shape)}, dtype={tensor.dtype})  # captured")
     tail = [f"# write back: x{index} = {node.name}" for index, node in aten_graph.mutations]
     tail += [f"# output {i}: {_rule(rule)}" for i, rule in enumerate(aten_graph.outputs)]
-    return "\n".join([*head, "", forward_source(aten_graph.graph, comments=True), *tail]) + "\n"
+    return "\n".join([*head, "", forward_source(aten_graph.graph, aten_graph.sizes, comments=True), *tail]) + "\n"
 
 
 def describe(value: Any) -> str:
@@ -67,27 +79,34 @@ def _rule(rule: tuple[Any, ...]) -> str:
     return f"{rule[0]} {', '.join(str(part) for part in rule[1:])}"
 
 
-def _call(node: torch.fx.Node) -> str:
+def _number_name(sizes: GraphSizes, results: list[str], number: Any) -> str:
+    place = sizes.place(number)
+    return str(number) if place is None else results[place]
+
+
+def _call(node: torch.fx.Node, number: Number) -> str:
     if node.target is operator.getitem:
-        return f"{_text(node.args[0])}[{node.args[1]}]"
+        return f"{_text(node.args[0], number)}[{node.args[1]}]"
     op: Any = node.target
     namespace, rest = op._schema.name.split("::")
     packet = f"torch.ops.{namespace}.{rest}.{op._overloadname}"
-    arguments = [_text(a) for a in node.args] + [f"{name}={_text(a)}" for name, a in node.kwargs.items()]
+    arguments = [_text(a, number) for a in node.args] + [f"{name}={_text(a, number)}" for name, a in node.kwargs.items()]
     return f"{packet}({', '.join(arguments)})"
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, number: Number) -> str:
     if isinstance(value, torch.fx.Node):
         return value.name
     if isinstance(value, tuple):
-        return f"({', '.join(map(_text, value))}{',' if len(value) == 1 else ''})"
+        return f"({', '.join(_text(v, number) for v in value)}{',' if len(value) == 1 else ''})"
     if isinstance(value, list):
-        return f"[{', '.join(map(_text, value))}]"
+        return f"[{', '.join(_text(v, number) for v in value)}]"
     if isinstance(value, torch.device):
         return f"torch.{value!r}"
+    if is_symbolic(value):
+        return number(value)
     if isinstance(value, complex):
-        return f"complex({_text(value.real)}, {_text(value.imag)})"
+        return f"complex({_text(value.real, number)}, {_text(value.imag, number)})"
     if isinstance(value, float) and not math.isfinite(value):
         return f"float({str(value)!r})"
     return repr(value)

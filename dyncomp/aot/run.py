@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from dyncomp import counters
+from dyncomp.aot.sizes import GraphSizes
 
 
 class Runner:
@@ -20,9 +21,10 @@ class Runner:
         rules: list[tuple[Any, ...]],
         overlaps: Callable[[Any], bool],
         original: Callable[..., Any],
+        sizes: GraphSizes | None = None,
     ):
         self.compute, self.mutated, self.rules = compute, mutated, rules
-        self.overlaps, self.original = overlaps, original
+        self.overlaps, self.original, self.sizes = overlaps, original, sizes
         self.fresh = sum(rule[0] == "node" for rule in rules)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -35,7 +37,11 @@ class Runner:
             values = self.compute(*inputs)
             for index, value in zip(self.mutated, values[self.fresh :], strict=True):
                 inputs[index].copy_(value)
-        return finish(self.rules, inputs, values)
+        rules = self.rules
+        if self.sizes is not None:
+            numbers = self.sizes.values(inputs)
+            rules = [rule if rule[0] == "node" else self.sizes.resolve(rule, numbers) for rule in rules]
+        return finish(rules, inputs, values)
 
 
 def finish(rules: list[tuple[Any, ...]], inputs: Any, values: Any) -> tuple[Any, ...]:
@@ -50,10 +56,13 @@ def finish(rules: list[tuple[Any, ...]], inputs: Any, values: Any) -> tuple[Any,
             results.append(inputs[rule[1]])
         elif kind == "output":
             results.append(results[rule[1]])
-        elif kind == "view":
+        elif kind in ("view", "detached"):
             (base_kind, index), sizes, strides, offset = rule[1:]
-            base = inputs[index] if base_kind == "input" else results[index]
-            results.append(base.as_strided(sizes, strides, base.storage_offset() + offset))
+            base = results[index] if base_kind == "output" else inputs[index]
+            if kind == "detached" or base_kind == "detached input":
+                base = base.detach()
+            alias = base.as_strided(sizes, strides, base.storage_offset() + offset)
+            results.append(alias.detach() if kind == "detached" else alias)
         else:
             results.append(rule[1])
     return tuple(results)

@@ -20,13 +20,15 @@ from dyncomp.aot.cleanup import clean
 from dyncomp.aot.epilogue import Epilogue, own_memory, plan_epilogue
 from dyncomp.aot.graph import AtenGraph
 from dyncomp.aot.interpret import enter_inputs, flat, interpret, state_restored, typed_errors
+from dyncomp.aot.sizes import env_of_inputs
 from dyncomp.aot.tracer import TraceMode
 from dyncomp.aot.verify import verify
 
 
 def trace_inference(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> AtenGraph:
     """The functional ATen graph of `gm` on inputs like these (fakes, or real tensors); no gradients."""
-    mode = TraceMode()
+    env = env_of_inputs(inputs)
+    mode = TraceMode(env)
     fakes = enter_inputs(mode, inputs)
     with typed_errors():
         with state_restored(), torch._C._AutoDispatchBelowAutograd(), mode:
@@ -34,7 +36,7 @@ def trace_inference(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> AtenGrap
         with torch._C._AutoDispatchBelowAutograd():
             epilogue = plan_epilogue(mode.recorder, fakes, flat(returned))
             epilogue = _clean(mode, epilogue)
-    graph = build_graph(mode.recorder.tape, fakes, epilogue, gm)
+    graph = build_graph(mode.recorder.tape, fakes, epilogue, gm, env)
     if config.verify_passes:
         verify(graph)
     log.write("aot", "%s", graph)

@@ -6,7 +6,7 @@ the others are taken apart by torch's own C++ kernels, exactly as eager would.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,13 +25,17 @@ from dyncomp.fake.real import meta_of_real
 from dyncomp.fake.tensor import FakeStorage, FakeTensor, TensorMeta, make_fake
 from dyncomp.fake.twin import APPENDING, functional_twin, missing_defaults
 
+if TYPE_CHECKING:  # sympy comes with it, and static shapes never need it
+    from dyncomp.shape.env import ShapeEnv
+
 aten = torch.ops.aten
 
 
 class TraceMode(FakeMode):
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, env: ShapeEnv | None = None) -> None:
+        super().__init__(env)
         self.recorder = Recorder()
+        self.under_autocast = False  # the program's state; in dispatch itself autocast is always off
         # Real tensors met on the way: they must live until the graph holds them.
         self._kept: list[torch.Tensor] = []
 
@@ -77,7 +81,7 @@ class TraceMode(FakeMode):
     def _functional(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
         known = constant.evaluate(facts, args, kwargs)
         if known is not None:
-            return known
+            return self._lift(known.constant) if type(known) is FakeTensor else known
         self._refuse_data_dependence(facts, args)
         if facts.op._schema.name in HIDDEN_WRITES:
             return normalize.batch_norm(self, facts, args, kwargs)
@@ -230,6 +234,8 @@ class TraceMode(FakeMode):
         eager.
         """
         exact = True
+        if self.under_autocast and facts_of(op).opaque:
+            raise Unsupported(f"{op} under autocast: what it calls inside would be cast")
 
         def lower(value: Any) -> Any:
             nonlocal exact

@@ -12,7 +12,7 @@ from dyncomp.aot.graph import AtenGraph
 from dyncomp.errors import InternalError
 from dyncomp.fake.tensor import FakeTensor
 
-_OUTPUT_KINDS = {"node": 2, "input": 2, "output": 2, "view": 5, "const": 2}
+_OUTPUT_KINDS = {"node": 2, "input": 2, "output": 2, "view": 5, "detached": 5, "const": 2}
 
 
 def verify(graph: AtenGraph) -> None:
@@ -67,9 +67,9 @@ def _check_output(rule: tuple[Any, ...], position: int, inputs: int, seen: set[t
         _require(rule[1] in seen, f"output {position} is a node of another graph")
     elif rule[0] in ("input", "output"):
         _require(0 <= rule[1] < (inputs if rule[0] == "input" else position), f"output {position} is {rule}")
-    elif rule[0] == "view":
+    elif rule[0] in ("view", "detached"):
         kind, index = rule[1]
-        _require(0 <= index < (inputs if kind == "input" else position), f"output {position} is {rule}")
+        _require(0 <= index < (position if kind == "output" else inputs), f"output {position} is {rule}")
 
 
 def _require(condition: bool, message: str) -> None:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 from dyncomp import aot, counters
 from dyncomp.backends.eager import run_graph
 from dyncomp.backends.registry import Backend, CompileRequest
+from dyncomp.backends.training import train_or_run
+
+
+@dataclasses.dataclass
+class _Runner:
+    """Makes the halves of a training graph callable."""
+
+    dump: Callable[[str, str], None]
+
+    def __call__(self, graph: aot.AtenGraph, stage: str) -> Callable[..., Any]:
+        self.dump(f"aten_{stage}.py", str(graph))
+        return graph.run
 
 
 def compile_aot_eager(request: CompileRequest) -> Callable[..., Any]:
     if request.needs_grad:
-        counters.add_fallback("training-graph-eager")
-        return run_graph(request)
+        return train_or_run(request, _Runner(request.dump))
     try:
         graph = aot.trace_inference(request.gm, request.fake_inputs)
     except aot.Unsupported as reason:

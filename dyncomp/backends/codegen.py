@@ -1,11 +1,11 @@
 """Backend `codegen`, the default: fused native kernels and a native plan.
 
-Graphs that autograd must go through run op by op (counted as `training-graph-eager`).
 The code generator sits above this layer, so it is loaded by name.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import warnings
 from collections.abc import Callable
@@ -14,30 +14,45 @@ from typing import Any
 from dyncomp import aot, counters
 from dyncomp.backends.eager import run_graph
 from dyncomp.backends.registry import Backend, CompileRequest
+from dyncomp.backends.training import train_or_run
 from dyncomp.errors import ToolchainError
 
 _no_compiler_told = False
 
 
+@dataclasses.dataclass
+class _Generator:
+    """Makes ATen graphs callable; it may be kept for backwards that are compiled later."""
+
+    options: dict[str, Any]
+    dump: Callable[[str, str], None]
+    fallback: Callable[..., Any]
+
+    def __call__(self, graph: aot.AtenGraph, stage: str = "graph") -> Callable[..., Any]:
+        self.dump(f"aten_{stage}.py", str(graph))
+        if graph.sizes is not None:
+            counters.add_fallback("symbolic-sizes")
+            return graph.run
+        generator = importlib.import_module("dyncomp.codegen.compile")
+        given = {"dump": self.dump, "fallback": self.fallback}
+        try:
+            return generator.compile_graph(graph, generator.Options.of(self.options, **given))
+        except ToolchainError as error:
+            _tell_once(error)
+            counters.add_fallback("no-compiler")
+            return generator.compile_graph(graph, generator.Options.of(self.options, **given, kernels=False))
+
+
 def compile_codegen(request: CompileRequest) -> Callable[..., Any]:
+    generate = _Generator(dict(request.context.options), request.dump, run_graph(request))
     if request.needs_grad:
-        counters.add_fallback("training-graph-eager")
-        return run_graph(request)
+        return train_or_run(request, generate)
     try:
         graph = aot.trace_inference(request.gm, request.fake_inputs)
     except aot.Unsupported as reason:
         counters.add_fallback(f"aot: {reason}")
         return run_graph(request)
-    request.dump("aten_graph.py", str(graph))
-    generator = importlib.import_module("dyncomp.codegen.compile")
-    options = dict(request.context.options)
-    given = {"dump": request.dump, "fallback": run_graph(request)}
-    try:
-        return generator.compile_graph(graph, generator.Options.of(options, **given))
-    except ToolchainError as error:
-        _tell_once(error)
-        counters.add_fallback("no-compiler")
-        return generator.compile_graph(graph, generator.Options.of(options, **given, kernels=False))
+    return generate(graph)
 
 
 def _tell_once(error: ToolchainError) -> None:

@@ -79,6 +79,15 @@ def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
     return {e.name: e for group in reversed(ENTRY_POINTS) for e in importlib.metadata.entry_points(group=group)}
 
 
+def _load(entry: importlib.metadata.EntryPoint) -> Any:
+    try:
+        return entry.load()
+    except Exception as error:
+        raise OptionError(
+            f"backend {entry.name!r} cannot be loaded from {entry.value}: {type(error).__name__}: {error}"
+        ) from error
+
+
 def list_backends() -> list[str]:
     """Names of all backends, third parties' included (those are loaded at first use)."""
     return sorted({*_backends, *_entry_points()})
@@ -95,7 +104,7 @@ def lookup_backend(backend: Any) -> Backend:
     if backend in _backends:
         return _backends[backend]
     if (entry := _entry_points().get(backend)) is not None:
-        register_backend(entry.load(), name=backend)
+        register_backend(_load(entry), name=backend)
         return _backends[backend]
     known = list_backends()
     near = difflib.get_close_matches(backend, known, n=1)

@@ -41,6 +41,8 @@ def compile_training(request: CompileRequest, build: Build) -> Callable[..., Any
     """A callable whose outputs autograd can go through. Raises aot.Unsupported."""
     if not torch.is_grad_enabled():
         raise aot.Unsupported("gradients that are switched on inside the graph")
+    if aot.env_of_inputs(request.fake_inputs) is not None:
+        raise aot.Unsupported("gradients with symbolic sizes")
     joint = aot.trace_joint(request.gm, request.fake_inputs)
     return _Trainer(joint, build).plan
 

@@ -61,7 +61,7 @@ def evaluate(facts: OpFacts, args: Any, kwargs: Any) -> Any:
 
 def _is_all_numbers(facts: OpFacts, args: Any, kwargs: Any) -> bool:
     """`torch.div(7, 2)`: a tensor operation that was given Python numbers alone."""
-    if facts.random or not args or type(args[0]) not in (int, float, bool, complex):
+    if facts.random or facts.opaque or not args or type(args[0]) not in (int, float, bool, complex):
         return False
     if not isinstance(facts.op._schema.arguments[0].type, torch.TensorType):
         return False
@@ -83,7 +83,7 @@ def view(facts: OpFacts, base: FakeTensor, result: Any, args: Any, kwargs: Any) 
 
 def follow(facts: OpFacts, result: Any, args: Any, kwargs: Any) -> None:
     """The result of a pure operation on known values alone is known."""
-    if type(result) is not FakeTensor or facts.random or kwargs.get("out") is not None:
+    if type(result) is not FakeTensor or facts.random or facts.opaque or kwargs.get("out") is not None:
         return
     known = [_known_argument(arg) for arg in args]
     if any(arg is _UNKNOWN for arg in known) or not any(isinstance(arg, torch.Tensor) for arg in known):

@@ -35,6 +35,8 @@ QUERIES: dict[Any, Any] = {
     torch.ops.prim.layout.default: lambda x: torch.strided,
 }
 
+TORCH_NAMESPACES = frozenset({"aten", "prim", "prims", "quantized", "torchvision", "mkldnn", "onednn"})
+
 # Not marked as mutable, yet they write their running statistics in training mode: argument positions.
 HIDDEN_WRITES: dict[str, tuple[int, ...]] = {
     "aten::native_batch_norm": (3, 4),
@@ -45,10 +47,10 @@ HIDDEN_WRITES: dict[str, tuple[int, ...]] = {
 
 class OpFacts:
     """`aliased[i]`: the argument position that result i aliases, or None. `written`: positions of
-    arguments.
+    arguments. `opaque`: somebody's own operation; what it does beyond its schema is unknown.
     """
 
-    __slots__ = ("op", "kind", "written", "aliased", "random", "data_value", "data_shape", "names")
+    __slots__ = ("op", "kind", "written", "aliased", "random", "opaque", "data_value", "data_shape", "names")
 
     def __init__(self, op: torch._ops.OpOverload):
         schema = op._schema
@@ -59,6 +61,7 @@ class OpFacts:
         )
         self.aliased = tuple(self._aliased_argument(result) for result in schema.returns)
         self.random = torch.Tag.nondeterministic_seeded in op.tags
+        self.opaque = schema.name.split("::")[0] not in TORCH_NAMESPACES
         self.data_value = torch.Tag.data_dependent_output in op.tags
         self.data_shape = torch.Tag.dynamic_output_shape in op.tags
         self.kind = self._kind()

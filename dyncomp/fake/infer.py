@@ -9,13 +9,14 @@ import torch
 from dyncomp.fake import rules as _rules  # noqa: F401  (fills the registry)
 from dyncomp.fake.meta_kernel import infer_by_meta_kernel
 from dyncomp.fake.registry import RULES
+from dyncomp.fake.scalars import check_numbers
 
 
 def infer(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`args` and `kwargs` hold `TensorMeta`s for tensors; so does the result."""
     rule = RULES.get(op)
-    if rule is not None:
-        result = rule(*args, **kwargs)
-        if result is not None:
-            return result
-    return infer_by_meta_kernel(op, args, kwargs)
+    result = rule(*args, **kwargs) if rule is not None else None
+    if result is None:
+        result = infer_by_meta_kernel(op, args, kwargs)
+    check_numbers(op, args, kwargs, result)
+    return result

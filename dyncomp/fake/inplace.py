@@ -10,6 +10,7 @@ from dyncomp.fake.errors import NoShapeRule
 from dyncomp.fake.facts import Kind, OpFacts, facts_of
 from dyncomp.fake.infer import infer
 from dyncomp.fake.registry import ELEMENTWISE, RULES
+from dyncomp.fake.scalars import check_numbers
 from dyncomp.fake.tensor import FakeTensor, TensorMeta, make_fake
 from dyncomp.fake.twin import functional_twin
 from dyncomp.shape.layout import may_overlap_itself
@@ -61,6 +62,7 @@ def infer_written(facts: OpFacts, args: Any, kwargs: Any) -> Any:
             and torch.can_cast(result.dtype, target.dtype)
             and not may_overlap_itself(target.shape, target.strides)
         ):
+            check_numbers(facts.op, args, kwargs, target)
             return target
     return infer(facts.op, args, kwargs)
 

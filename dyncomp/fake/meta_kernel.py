@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from dyncomp.fake.errors import NoShapeRule
+from dyncomp.fake.facts import facts_of
 from dyncomp.fake.no_dynamo import keep_dynamo_out
 from dyncomp.fake.tensor import TensorMeta
 from dyncomp.shape.symbolic import env_of, number_key, plain
@@ -87,6 +88,10 @@ def _run(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any
             return op(*[_to_meta(value) for value in args], **meta_kwargs)
     except NotImplementedError as error:
         raise NoShapeRule(str(op), str(error).split("\n", 1)[0]) from error
+    except Exception as error:
+        if facts_of(op).opaque:  # somebody's own fake implementation, or none at all
+            raise NoShapeRule(str(op), str(error).split("\n", 1)[0]) from error
+        raise
 
 
 def _to_meta(value: Any) -> Any:

@@ -18,6 +18,8 @@ def check_supported(tensor: torch.Tensor) -> None:
         raise UnsupportedTensor(
             "tensor", f"instances of {type(tensor).__qualname__} have behaviour of their own"
         )
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise UnsupportedTensor("tensor", "inside a torch.func transform")
     if tensor.layout is not torch.strided:
         raise UnsupportedTensor("tensor", f"layout {tensor.layout}")
     if tensor.is_quantized or tensor.is_nested:

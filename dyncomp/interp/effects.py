@@ -10,7 +10,7 @@ about:
     DictValue      `writes`, in order: ("set", key, value) or ("del", key, None), by the built-in's own
     methods;
                    with an `owner`, attribute writes of the owner by object.__setattr__ / object.__delattr__
-    SetValue       clear, then update with `items`
+    SetValue       discard of what went, update with what came
     CellValue      `contents` (None: emptied)
     (InstanceValue, slot name)   its `slots[name]` (None: deleted)
     Call           a function called for its effect at its place in the order

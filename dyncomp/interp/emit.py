@@ -26,7 +26,8 @@ from dyncomp.bytecode.assemble import Layout, assemble
 from dyncomp.bytecode.continuation import trampoline
 from dyncomp.bytecode.instruction import Instruction, Positions
 from dyncomp.errors import InternalError
-from dyncomp.guards.source import Source
+from dyncomp.guards.source import Func, Source
+from dyncomp.interp.rerun import none_on_failure, rerun
 from dyncomp.values.base import Unreconstructible, Value
 
 _GRAPH = ".graph"
@@ -53,6 +54,7 @@ class RunCode:
     outputs: list[Any]  # fx nodes, in the order that `run` unpacks
     calls_graph: bool
     direct: str = ""
+    reruns: bool = False  # where the graph raises, the frame runs again as plain Python
 
     def make(
         self, compiled: Callable[..., Any] | None, single: Callable[..., Any] | None = None
@@ -63,6 +65,8 @@ class RunCode:
             return compiled
         if self.direct == "single" and single is not None:
             return single
+        if self.reruns and compiled is not None:
+            compiled = none_on_failure(compiled)
         constants = (compiled, *self.constants) if self.calls_graph else self.constants
         run = types.FunctionType(self.code, self.globals, self.code.co_name, constants or None)
         run.__qualname__ = self.code.co_qualname
@@ -102,6 +106,7 @@ class RunBuilder:
             int, dict[int, Value]
         ] = {}  # id of an unfinished value -> containers to fill after it
         self._release: Instruction | None = None
+        self._rerun: list[Instruction] = []
         self.positions: Positions = (code.co_firstlineno, code.co_firstlineno, None, None)
         for source in inputs:
             self.captures.append(source)
@@ -331,6 +336,16 @@ class RunBuilder:
         load_function_type, load_type = self._out.pop(), self._out.pop()
         self.emit(*trampoline(load_type, load_function_type))
 
+    def rerun_on_failure(self, slots: Sequence[Source]) -> None:
+        """Should the graph raise, `run` returns what the function itself does; `slots` are its frame's arguments."""
+        start = len(self._out)
+        self.load_const(rerun)
+        for source in (Func(), *slots):
+            self.load_source(source)
+        self.call(1 + len(slots))
+        self._rerun = self._out[start:]
+        del self._out[start:]
+
     # -- the end ---------------------------------------------------------------------------------------------
 
     def finish(self, calls_graph: bool) -> RunCode:
@@ -369,6 +384,7 @@ class RunBuilder:
             self.outputs,
             calls_graph,
             direct,
+            bool(self._rerun),
         )
 
     def _call_graph(self) -> None:
@@ -376,6 +392,11 @@ class RunBuilder:
         for i in range(self._inputs):
             self.emit(spell.load_fast(f".c{i}"))
         self.call(self._inputs)
+        if self._rerun:
+            done = spell.op("NOP")
+            self.emit(spell.op("COPY", 1), spell.load_const(None), spell.op("IS_OP"))
+            self.emit(Instruction("POP_JUMP_IF_FALSE", 0, done))
+            self.emit(spell.op("POP_TOP"), *self._rerun, spell.op("RETURN_VALUE"), done)
         if not self.outputs:
             self.pop()
             return

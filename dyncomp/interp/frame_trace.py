@@ -26,11 +26,14 @@ from torch import fx
 
 from dyncomp.errors import REASONS, BreakRecord, GraphBreak, InternalError, SkipFrame
 from dyncomp.guards.record import GuardRecord
-from dyncomp.guards.source import Source
+from dyncomp.guards.source import Local, Source
 from dyncomp.interp.emit import RunBuilder, RunCode
 from dyncomp.interp.machine import NULL, Frame
+from dyncomp.interp.number_nodes import settle_numbers
 from dyncomp.interp.replay import replay
+from dyncomp.interp.rerun import writes_in_place
 from dyncomp.interp.resume import can_continue, emit_break, is_step
+from dyncomp.interp.sizes import Sizes
 from dyncomp.interp.trace import Trace
 from dyncomp.values.base import PyRaise, Unreconstructible, Value
 from dyncomp.values.exception import ExceptionValue
@@ -44,11 +47,17 @@ class FrameTrace:
     graph: fx.GraphModule | None = None
     example_inputs: list[Any] = dataclasses.field(default_factory=list)
     fake_inputs: list[Any] = dataclasses.field(default_factory=list)
-    guards: list[GuardRecord] = dataclasses.field(default_factory=list)
+    records: list[GuardRecord] = dataclasses.field(default_factory=list)
     breaks: list[BreakRecord] = dataclasses.field(default_factory=list)
     skipped: BreakRecord | None = None
     captures: list[Source] = dataclasses.field(default_factory=list)
     run_code: RunCode | None = None
+    sizes: Sizes | None = None
+
+    @property
+    def guards(self) -> list[GuardRecord]:
+        """All facts; those on sizes as they stand now, since compiling the graph may learn more of them."""
+        return self.records if self.sizes is None else [*self.records, *self.sizes.records()]
 
     @property
     def whole(self) -> bool:
@@ -70,10 +79,14 @@ def trace_frame(func: types.FunctionType, args: tuple[Any, ...], context: Any) -
         )
     stop: int | None = None
     record: BreakRecord | None = None
+    duck = True
     while True:
-        trace = Trace(func, args, context, stop)
+        trace = Trace(func, args, context, stop, duck)
         try:
             result = trace.run()
+            if duck and trace.sizes.took_equals_for_one():
+                duck = False
+                continue
             if record is not None and not _worth_splitting(trace):
                 return _skip(record)
             if record is None and _is_idle(trace) and not getattr(context, "fullgraph", False):
@@ -171,6 +184,7 @@ def _refuse_open_generators(trace: Trace) -> None:
 
 def _finish(trace: Trace, result: Value | None, record: BreakRecord | None) -> FrameTrace:
     _refuse_open_generators(trace)
+    settle_numbers(trace.graph)
     inputs = trace.inputs
     while True:
         builder = RunBuilder(
@@ -187,9 +201,14 @@ def _finish(trace: Trace, result: Value | None, record: BreakRecord | None) -> F
             break
         inputs = used
     trace.guard_identities()
+    trace.sizes.settle()
+    if calls_graph and _failure_shows(trace):
+        names = trace.func.__code__.co_varnames
+        builder.rerun_on_failure([Local(i, names[i]) for i in range(len(trace.args))])
     run_code = builder.finish(calls_graph)
     done = FrameTrace(
-        guards=trace.guards.records(),
+        records=trace.guards.records(),
+        sizes=trace.sizes,
         breaks=[] if record is None else [record],
         captures=run_code.captures,
         run_code=run_code,
@@ -203,6 +222,14 @@ def _finish(trace: Trace, result: Value | None, record: BreakRecord | None) -> F
         done.example_inputs = [real for _, _, real, _ in inputs]
         done.fake_inputs = [fake for _, _, _, fake in inputs]
     return done
+
+
+def _failure_shows(trace: Trace) -> bool:
+    """True if the program would see a difference when the graph raised an error that depends on data."""
+    if not (trace.may_be_caught or trace.may_fail and len(trace.effects)):
+        return False
+    backend = getattr(trace.context, "backend", None)
+    return getattr(backend, "native", False) or not writes_in_place(trace.graph)
 
 
 def _emit_break(builder: RunBuilder, trace: Trace) -> None:

@@ -82,12 +82,21 @@ def _load_list(builder: RunBuilder, items: Sequence[Value]) -> None:
 
 
 def _set(builder: RunBuilder, target: SetValue) -> None:
-    _call(builder, set.clear, target)
-    builder.load_const(set.update)
-    builder.load(target)
-    _load_list(builder, list(target.items.values()))
-    builder.call(2)
-    builder.pop()
+    """Takes out what went and adds what came: the order of a set depends on its history."""
+    found = target.found()
+    for member in found - target.items.keys():
+        builder.load_const(set.discard)
+        builder.load(target)
+        builder.load_const(member)
+        builder.call(2)
+        builder.pop()
+    came = [value for key, value in target.items.items() if key not in found]
+    if came:
+        builder.load_const(set.update)
+        builder.load(target)
+        _load_list(builder, came)
+        builder.call(2)
+        builder.pop()
 
 
 def _cell(builder: RunBuilder, target: CellValue) -> None:

@@ -13,7 +13,7 @@ The step and resume functions themselves are made by `dyncomp.bytecode.continuat
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from dyncomp.bytecode.canonical import Op, canonical
 from dyncomp.bytecode.continuation import (
@@ -31,7 +31,15 @@ from dyncomp.bytecode.handled import handled_slots
 from dyncomp.interp.emit import RunBuilder
 from dyncomp.values.base import Value
 
-__all__ = ["can_continue", "emit_break", "is_step", "locate"]
+__all__ = ["can_continue", "emit_break", "generated_code", "is_step", "locate"]
+
+
+def generated_code(run: types.CodeType) -> Iterator[types.CodeType]:
+    """The code of a `run` and of all step and resume functions that it leads to."""
+    yield run
+    for constant in run.co_consts:
+        if isinstance(constant, types.CodeType) and (is_step(constant) or is_resume(constant)):
+            yield from generated_code(constant)
 
 
 def emit_break(

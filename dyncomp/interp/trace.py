@@ -24,22 +24,28 @@ from dyncomp.guards.source import ClassAttr, Const, Func, FuncCode, FuncGlobals,
 from dyncomp.interp.effects import Effects
 from dyncomp.interp.inline import inline
 from dyncomp.interp.machine import Frame, StopTracing, UnreadArgument
+from dyncomp.interp.rerun import may_fail
+from dyncomp.interp.number_nodes import NumberNodes
+from dyncomp.interp.sizes import Sizes
+from dyncomp.shape.errors import DataDependent
+from dyncomp.shape.symbolic import is_symbolic
 from dyncomp.values import registry
 from dyncomp.values.base import PyRaise, Value
 from dyncomp.values.builtin import BuiltinValue
 from dyncomp.values.constant import ConstantValue, fold_call
 from dyncomp.values.exception import ExceptionValue
 from dyncomp.values.function import BoundMethodValue, FunctionValue
-from dyncomp.values.instance import HEAP_TYPE, InstanceValue
+from dyncomp.values.instance import HEAP_TYPE, InstanceValue, OpaqueValue
 from dyncomp.values.klass import ClassValue
 from dyncomp.values.mapping import DictValue
 from dyncomp.values.pymodule import PyModuleValue
 from dyncomp.values.sequence import ListValue, TupleValue
 from dyncomp.values.sets import SetValue
 from dyncomp.values.slices import SliceValue
+from dyncomp.values.sym_number import wrap_number
 
 # Values without an identity that a program could rely on: never shared between two sources.
-_NO_IDENTITY = (tuple, torch.Size, frozenset)
+_NO_IDENTITY = (tuple, torch.Size, frozenset, int)
 # Immutable objects of the language that are constants as they are.
 _FIXED_TYPES = (
     slice, range, types.CodeType, property, classmethod, staticmethod, types.GenericAlias, types.UnionType,
@@ -50,16 +56,24 @@ _PINNED_ROOTS = (Const, Weak, FuncGlobals)
 
 class Trace:
     def __init__(
-        self, func: types.FunctionType, args: tuple[Any, ...], context: Any, stop: int | None = None
+        self,
+        func: types.FunctionType,
+        args: tuple[Any, ...],
+        context: Any,
+        stop: int | None = None,
+        duck: bool = True,
     ):
         self.func, self.args, self.context, self.stop = func, args, context, stop
         self.graph = fx.Graph()
         self.fake_mode = FakeMode()
+        self.sizes = Sizes(context, func.__code__, self.user_line, self.fake_mode, duck)
+        self._numbers = NumberNodes(self.graph, self._tensor_node, self._int_node)
         self.guards = GuardList()
         self.effects = Effects()
         self.state: dict[str, Any] = {}
         self.frames: list[Frame] = []
         self.inputs: list[tuple[fx.Node, Source, Any, Any]] = []  # node, source, real tensor, fake
+        self.may_fail = self.may_be_caught = False  # by an error that depends on data, when the graph runs
         self.top_step = -1
         self.top: Frame | None = None
         self.break_stack: tuple[tuple[str, int, str], ...] = ()
@@ -176,7 +190,10 @@ class Trace:
         if isinstance(obj, _FIXED_TYPES):
             self.guard(source, "id", obj)
             return ConstantValue(obj)
-        value: Value = factory(self, obj, source)
+        try:
+            value: Value = factory(self, obj, source)
+        except GraphBreak:  # nothing to look into, but it can be passed on
+            value = OpaqueValue(obj, source)
         if isinstance(value, ConstantValue):
             return value
         self._guard_kind(obj, value, source)
@@ -238,6 +255,8 @@ class Trace:
         return self.dict_of_pairs(pairs)
 
     def _new_fixed(self, obj: Any) -> Value:
+        if is_symbolic(obj):
+            return wrap_number(self, obj)  # type: ignore[arg-type]
         if isinstance(obj, type):
             # Attributes of built-in classes never change; others are guarded through the class.
             return ClassValue(
@@ -269,7 +288,7 @@ class Trace:
         return ListValue(items)
 
     def slice_of(self, bounds: list[Value]) -> Value:
-        if all(bound.is_constant() for bound in bounds):
+        if all(bound.is_constant() and not bound.symbolic for bound in bounds):
             return ConstantValue(slice(*[bound.as_constant() for bound in bounds]))
         return SliceValue(bounds)
 
@@ -306,6 +325,18 @@ class Trace:
         self.inputs.append((node, source, obj, fake))
         return node
 
+    def number_node(self, number: Any) -> Any:
+        return self._numbers.of(number)
+
+    def bind_number(self, number: Any, node: fx.Node) -> None:
+        self._numbers.bind(number, node)
+
+    def _tensor_node(self, source: Source) -> fx.Node:
+        return self._by_source[source].fx_arg(self)  # type: ignore[arg-type, no-any-return]
+
+    def _int_node(self, source: Source, number: Any) -> fx.Node:
+        return self.placeholder(number.node.hint, source, number)
+
     def _first_call(self) -> fx.Node:
         """Placeholders stand together before everything else."""
         return next((n for n in self.graph.nodes if n.op != "placeholder"), self.graph._root)
@@ -318,6 +349,9 @@ class Trace:
         result = self._run_on_fakes(fn, fx_args, fx_kwargs)
         kind = "call_method" if isinstance(fn, str) else "call_function"
         node = self.graph.create_node(kind, fn, fx_args, fx_kwargs)
+        if may_fail(fn, fx_args):
+            self.may_fail = True
+            self.may_be_caught |= any(frame.op.handler is not None for frame in self.frames)
         return self.result(node, result)
 
     def result(self, node: fx.Node, fake: Any) -> Value:
@@ -354,6 +388,8 @@ class Trace:
                 return self.fake_mode.run(getattr(fake_args[0], fn), tuple(fake_args[1:]), dict(fake_kwargs))
             return self.fake_mode.run(fn, tuple(fake_args), dict(fake_kwargs))
         except DataDependentShape as error:
+            raise GraphBreak("data-dependent-shape", str(error)) from error
+        except DataDependent as error:
             raise GraphBreak("data-dependent-shape", str(error)) from error
         except DataDependentValue as error:
             raise GraphBreak("data-dependent-value", str(error)) from error

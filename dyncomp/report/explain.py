@@ -70,7 +70,7 @@ class Explanation:
 
     def json(self) -> str:
         """All of it as a JSON text."""
-        return json.dumps({"target": self.target, "frames": [dataclasses.asdict(f) for f in self.frames]}, indent=1)
+        return json.dumps({"target": self.target, "frames": [_plain(frame) for frame in self.frames]}, indent=1)
 
     def html(self, path: str) -> str:
         """Writes a page that stands alone and returns its path."""
@@ -94,6 +94,16 @@ class Explanation:
         with open(path, "w", encoding="utf-8") as f:
             f.write(text)
         return path
+
+
+def _plain(frame: CompileRecord) -> dict[str, Any]:
+    """A record as JSON types: the guards in words instead of the facts themselves."""
+    names = [field.name for field in dataclasses.fields(frame) if field.name not in ("facts", "breaks", "skipped")]
+    plain = {name: getattr(frame, name) for name in names}
+    plain["guards"] = frame.guards
+    plain["breaks"] = [dataclasses.asdict(record) for record in frame.breaks]
+    plain["skipped"] = None if frame.skipped is None else dataclasses.asdict(frame.skipped)
+    return plain
 
 
 def explain(fn: Callable[..., Any], **options: Any) -> Callable[..., Explanation]:

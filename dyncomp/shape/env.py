@@ -135,6 +135,23 @@ class ShapeEnv:
             self._ducks.setdefault(hint, symbol)
         return self.wrap(symbol, int)
 
+    def create_marked(self, hint: int, origin: Hashable, low: int | None, high: int | None) -> torch.SymInt | int:
+        """A number that the user promised to vary within a range; `check_marks` holds the trace to it."""
+        if low is None:
+            low = 2 if self.specialize_zero_one else 0
+        mark = Mark(low, math.inf if high is None else high)
+        if self.specialize_zero_one and hint in (0, 1):
+            raise MarkError(f"{origin} was marked as dynamic, but it is {hint} in this call: sizes 0 and 1 are always special")
+        if not mark.low <= hint <= mark.high:
+            raise MarkError(f"{origin} was marked as dynamic from {mark.low} to {mark.high}, but it is {hint}")
+        return self.create_int(hint, origin, mark=mark)
+
+    def create_hintless(self, origin: Hashable, low: Number = 0) -> torch.SymInt:
+        """A number of the call that the trace may not look at (`mark_unbacked`)."""
+        symbol = self._new_symbol("u", low, math.inf)
+        self.symbols[symbol] = Symbol(symbol, origin, None, int, (low, math.inf), self.asker())
+        return self.wrap(symbol, int)  # type: ignore[no-any-return]
+
     def create_float(self, hint: float, origin: Hashable) -> torch.SymFloat:
         symbol = sympy.Symbol(f"z{self._count('z')}", real=True)
         self.symbols[symbol] = Symbol(symbol, origin, hint, float, _ANY, self.asker())
@@ -164,6 +181,21 @@ class ShapeEnv:
         """The torch number of an expression."""
         node = SymNode(expr, self, kind)
         return torch.SymInt(node) if kind is int else torch.SymFloat(node) if kind is float else torch.SymBool(node)
+
+    def needs_running(self, e: Expr) -> bool:
+        """True if `e` depends on a number that no origin gives."""
+        simple = self.facts.simplify(e)
+        return any(s in self.symbols and self.symbols[s].origin is None for s in simple.free_symbols)
+
+    def pinned_ducks(self) -> bool:
+        """True if a symbol that stands for several numbers of the call was pinned."""
+        ducks = {value for _, value in self.equalities if value in self.symbols}
+        return any(self.facts.simplify(symbol).is_Integer for symbol in ducks)
+
+    def number_at(self, origin: Hashable) -> Any:
+        """The number that was created for an origin."""
+        symbol = next(info.symbol for info in self.symbols.values() if info.origin == origin)
+        return self.wrap(symbol, self.symbols[symbol].kind)
 
     @staticmethod
     def expr_of(value: Any) -> Expr:
@@ -272,7 +304,10 @@ class ShapeEnv:
             return answer
         if self.is_unbacked(truth):
             truth = self.facts.simplify_truth(truth)
-            self.asserts.append(RuntimeAssert(truth, message or describe(truth), self.asker()))
+            if all(self.symbols[symbol].origin is not None for symbol in truth.free_symbols):
+                self.guards.append(ShapeGuard(truth, self.asker()))  # the call brings the numbers
+            else:
+                self.asserts.append(RuntimeAssert(truth, message or describe(truth), self.asker()))
             self.facts.learn(truth, True)
             return True
         return self.evaluate_bool(truth)
@@ -288,6 +323,8 @@ class ShapeEnv:
             if value.is_Integer:
                 raise MarkError(f"{self._who(info)} was marked as dynamic, but the program needs it to be {value}")
             low, high = self.facts.range(value)
+            if info.symbol != value and not value.is_Add and self.symbols.get(value) is not None:
+                raise MarkError(f"{self._who(info)} was marked as dynamic, but it must be equal to {self.symbols[value].origin}")
             if low > info.range[0] or high < info.range[1]:
                 raise MarkError(
                     f"{self._who(info)} was marked as dynamic from {info.range[0]} to {info.range[1]}, but the program "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dyncomp.errors import DyncompError
+
 
 class DataDependent(RuntimeError):
     """A decision needs a number that only running the program can tell. `truth` is the question."""
@@ -12,5 +14,5 @@ class DataDependent(RuntimeError):
         super().__init__(f"the program depends on {truth}, which is known at run time only{where}")
 
 
-class MarkError(RuntimeError):
+class MarkError(DyncompError, ValueError):
     """A dimension that was marked as dynamic cannot stay so. The text names who pinned it."""

@@ -15,6 +15,7 @@ result (`ops.Undefined`) ends the program as a failed `require` does.
 from __future__ import annotations
 
 import dataclasses
+import math
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -79,3 +80,56 @@ def bits_of_float(value: float) -> int:
 
 def float_of_bits(bits: int) -> float:
     return float(struct.unpack("<d", bits.to_bytes(8, "little", signed=True))[0])
+
+
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "eq": "==", "lt": "<", "shl": "<<", "shr": ">>",
+    "bitand": "&", "bitor": "|", "bitxor": "^", "and": "and", "or": "or", "truediv": "/", "fadd": "+", "fsub": "-",
+    "fmul": "*", "fdiv": "/", "ffloordiv": "//", "fmod": "%", "fpow": "**", "pow": "**", "feq": "==", "flt": "<",
+    "fle": "<=",
+}  # fmt: skip
+_PREFIX = {
+    "min": "min", "max": "max", "fmin": "min", "fmax": "max", "tofloat": "float", "fabs": "abs", "fround": "round",
+    "ffloor": "math.floor", "fceil": "math.ceil", "ftrunc": "math.trunc",
+}  # fmt: skip
+
+
+def statements(program: Program, inputs: Sequence[str], prefix: str = "r") -> tuple[list[str], list[str]]:
+    """The program as Python: assignments, and the texts of the results. `inputs`: what the inputs are called."""
+    lines: list[str] = []
+    names = list(inputs)
+    for number, (name, *operands) in enumerate(program.code):
+        if name == "const":
+            names.append(str(operands[0]))
+            continue
+        if name == "fconst":
+            names.append(repr(float_of_bits(operands[0])))
+            continue
+        target = f"{prefix}{number}"
+        lines.append(f"{target} = {_expression(name, [names[i] for i in operands])}")
+        names.append(target)
+    return lines, [names[i] for i in program.results]
+
+
+def _expression(name: str, operands: list[str]) -> str:
+    if name in _INFIX:
+        return f" {_INFIX[name]} ".join(operands)
+    if name == "not":
+        return f"not {operands[0]}"
+    if name == "fneg":
+        return f"-{operands[0]}"
+    if name == "select":
+        return f"{operands[1]} if {operands[0]} else {operands[2]}"
+    if name == "fisint":
+        return f"{operands[0]}.is_integer()"
+    return f"{_PREFIX.get(name) or 'math.' + name.removeprefix('f')}({', '.join(operands)})"
+
+
+def python_function(program: Program) -> Callable[..., Any]:
+    """The program as a function of its inputs, which returns the first result."""
+    names = [f"i{n}" for n in range(len(program.inputs))]
+    lines, results = statements(program, names)
+    body = "\n    ".join([*lines, f"return {results[0]}"])
+    namespace: dict[str, Any] = {"math": math}
+    exec(compile(f"def compute({', '.join(names)}):\n    {body}", "<sizes>", "exec"), namespace)
+    return namespace["compute"]  # type: ignore[no-any-return]

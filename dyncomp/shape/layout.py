@@ -1,16 +1,34 @@
 """Layout rules of strided tensors: what strides eager gives, from sizes and strides alone.
 
-Sizes are ints today. Only `==`, `<`, `*`, `+`, `//` are used on them, so symbolic integers fit.
+Sizes are ints or symbolic ints: only comparisons and arithmetic are used on them. Of a size that tracing may not
+look at, it is assumed that it is neither 0 nor 1 where only such a size would make a difference (`is_one`,
+`has_zero`). Questions that often follow from what is known come before those that do not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dyncomp.shape.errors import DataDependent
+
 Ints = tuple[int, ...]
 
 # From the fastest dimension to the slowest, by rank.
 _CHANNELS_LAST_ORDER = {3: (1, 2, 0), 4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}
+
+
+def is_one(size: int) -> bool:
+    try:
+        return bool(size == 1)
+    except DataDependent:
+        return False
+
+
+def has_zero(shape: Sequence[int]) -> bool:
+    try:
+        return 0 in shape
+    except DataDependent:
+        return False
 
 
 def numel(shape: Sequence[int]) -> int:
@@ -26,7 +44,7 @@ def contiguous_strides(shape: Sequence[int]) -> Ints:
     step = 1
     for size in reversed(shape):
         strides.append(step)
-        if size != 0:
+        if not has_zero((size,)):
             step = step * size
     strides.reverse()
     return tuple(strides)
@@ -44,14 +62,13 @@ def channels_last_strides(shape: Sequence[int]) -> Ints:
 
 
 def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    if 0 in shape:
+    if has_zero(shape):
         return True
     expected = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if size != 1:
-            if stride != expected:
-                return False
-            expected = expected * size
+        if stride != expected and not is_one(size):
+            return False
+        expected = expected * size
     return True
 
 
@@ -62,10 +79,9 @@ def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
         return False
     expected = 1
     for dim in order:
-        if shape[dim] != 1:
-            if strides[dim] != expected:
-                return False
-            expected = expected * shape[dim]
+        if strides[dim] != expected and not is_one(shape[dim]):
+            return False
+        expected = expected * shape[dim]
     return True
 
 
@@ -171,11 +187,13 @@ def broadcast(shapes: Sequence[Ints]) -> Ints | None:
     for shape in shapes:
         skip = rank - len(shape)
         for i, size in enumerate(shape):
-            if size == 1 or result[skip + i] == size:
+            have = result[skip + i]
+            if have is size or is_one(size):
                 continue
-            if result[skip + i] != 1:
+            if is_one(have):
+                result[skip + i] = size
+            elif have != size:
                 return None
-            result[skip + i] = size
     return tuple(result)
 
 
@@ -198,7 +216,7 @@ def elementwise_strides(shape: Ints, operands: Sequence[tuple[Ints, Ints]]) -> I
 def _expanded_strides(shape: Ints, operand_shape: Ints, strides: Ints) -> Ints:
     skip = len(shape) - len(operand_shape)
     inner = [
-        0 if size == 1 and shape[skip + i] != 1 else stride
+        0 if is_one(size) and not is_one(shape[skip + i]) else stride
         for i, (size, stride) in enumerate(zip(operand_shape, strides, strict=True))
     ]
     return (0,) * skip + tuple(inner)

@@ -50,6 +50,22 @@ def _int_power(a: int, b: int) -> int:
     return int(a**b)
 
 
+def both(a: Any, b: Any) -> Any:
+    return a and b
+
+
+def either(a: Any, b: Any) -> Any:
+    return a or b
+
+
+def select(condition: Any, a: Any, b: Any) -> Any:
+    return a if condition else b
+
+
+def is_whole(a: float) -> bool:
+    return a.is_integer()
+
+
 def _shift(function: Callable[[int, int], int]) -> Callable[[int, int], int]:
     def shift(a: int, b: int) -> int:
         if not 0 <= b < 64:
@@ -65,13 +81,12 @@ OPS: dict[str, Callable[..., Any]] = {
     "shl": _shift(operator.lshift), "shr": _shift(operator.rshift),
     "bitand": operator.and_, "bitor": operator.or_, "bitxor": operator.xor,
     "eq": operator.eq, "lt": operator.lt, "not": operator.not_,
-    "and": lambda a, b: a and b, "or": lambda a, b: a or b,
-    "select": lambda condition, a, b: a if condition else b,
+    "and": both, "or": either, "select": select,
     "tofloat": _to_float, "truediv": _true_divide,
     "fadd": operator.add, "fsub": operator.sub, "fmul": operator.mul, "fdiv": operator.truediv,
     "ffloordiv": operator.floordiv, "fmod": operator.mod, "fpow": _float_power,
     "fmin": min, "fmax": max, "fneg": operator.neg, "fabs": abs,
-    "feq": operator.eq, "flt": operator.lt, "fle": operator.le, "fisint": lambda a: a.is_integer(),
+    "feq": operator.eq, "flt": operator.lt, "fle": operator.le, "fisint": is_whole,
     "ffloor": lambda a: _whole(math.floor(a)), "fceil": lambda a: _whole(math.ceil(a)),
     "ftrunc": lambda a: _whole(math.trunc(a)), "fround": lambda a: _whole(round(a)),
     "fsqrt": math.sqrt, "fcos": math.cos, "fcosh": math.cosh, "fsin": math.sin, "fsinh": math.sinh,

@@ -15,13 +15,14 @@ import sympy
 from dyncomp.shape.env import PinnedFloat, ShapeEnv, ShapeGuard
 from dyncomp.shape.functions import FALSE, TRUE, Expr, FloatConstant, IsPositive, IsZero
 from dyncomp.shape.int_program import Instruction, Program
+from dyncomp.shape.symbolic import Readings
 
 
 class Compiler:
-    """Builds one program; equal expressions are computed once. `read` gives the input's origin of a symbol."""
+    """Builds one program; equal expressions are computed once. `readings`: see `symbolic.value_program`."""
 
-    def __init__(self, env: ShapeEnv):
-        self.env = env
+    def __init__(self, env: ShapeEnv, readings: Readings | None = None):
+        self.env, self.readings = env, readings
         self.inputs: dict[Any, int] = {}
         self.body: list[Instruction] = []  # operands: ("in", i) or ("at", i), numbered when all inputs are known
         self.texts: list[str] = []
@@ -74,6 +75,8 @@ class Compiler:
         return self.emit(e.op, *[self.value(arg) for arg in e.args])
 
     def _symbol(self, symbol: Expr) -> Instruction:
+        if self.readings is not None and symbol in self.readings:
+            return self._reading(*self.readings[symbol])
         part = self.env.facts.parts.get(symbol)
         if part is not None:
             return self.emit("floordiv", self._symbol(part[0]), self.emit("const", part[1]))
@@ -81,6 +84,12 @@ class Compiler:
         if origin is None:
             return self.value(self._backed(symbol))
         return self.input(origin)
+
+    def _reading(self, origin: Hashable, scale: int, shift: int) -> Instruction:
+        value = self.input(origin)
+        if shift:
+            value = self.emit("sub", value, self.emit("const", shift))
+        return value if scale == 1 else self.emit("floordiv", value, self.emit("const", scale))
 
     def _backed(self, symbol: Expr) -> Expr:
         simple = self.env.facts.simplify(symbol)
@@ -201,7 +210,14 @@ def _end(bound: int | None) -> str:
     return "..." if bound is None else str(bound)
 
 
-def value_program(env: ShapeEnv, values: Sequence[Any]) -> Program:
+def value_program(env: ShapeEnv, values: Sequence[Expr], readings: Readings | None = None) -> Program:
     """Computes expressions (of backed symbols) from the numbers of a call."""
-    compiler = Compiler(env)
+    compiler = Compiler(env, readings)
     return compiler.finish([compiler.value(env.facts.simplify(value)) for value in values])
+
+
+def reading_of(e: Expr) -> tuple[Expr, int, int] | None:
+    """(symbol, scale, shift) of `scale * symbol + shift`; None for any other expression."""
+    shift, rest = e.as_coeff_Add()
+    scale, symbol = rest.as_coeff_Mul()
+    return (symbol, int(scale), int(shift)) if symbol.is_Symbol and shift.is_Integer and scale.is_Integer else None

@@ -9,17 +9,42 @@ code outside this package reaches the engine through `new_env`, `guard_program` 
 from __future__ import annotations
 
 import importlib
+import math
+import operator
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dyncomp.shape.int_program import Program
+from dyncomp.shape.ops import OPS
 
 if TYPE_CHECKING:  # sympy comes with it, and static shapes never need it
     from dyncomp.shape.env import ShapeEnv
 
+Readings = dict[Any, tuple[Any, int, int]]
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def select(condition: Any, a: Any, b: Any) -> Any:
+    """`a if condition else b`, undecided as long as the condition is."""
+    if not isinstance(condition, torch.SymBool):
+        return a if condition else b
+    then, other = (condition.node.wrap_int(n) if isinstance(n, int) else n.node for n in (a, b))
+    node = condition.node.sym_ite(then, other)
+    return torch.SymInt(node) if node.is_int() else torch.SymFloat(node)
+
+
+# The operations of integer programs as functions that take plain and symbolic numbers alike and decide nothing.
+NUMBER_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **OPS,
+    "min": torch.sym_min, "max": torch.sym_max, "fmin": torch.sym_min, "fmax": torch.sym_max, "pow": operator.pow,
+    "shl": operator.lshift, "shr": operator.rshift, "not": torch.sym_not, "and": operator.and_, "or": operator.or_,
+    "select": select, "tofloat": torch.sym_float, "truediv": operator.truediv, "fpow": operator.pow,
+    "ffloor": math.floor, "fceil": math.ceil, "ftrunc": math.trunc, "fround": round, "fsqrt": torch.sym_sqrt,
+    **{f"f{name}": getattr(torch, f"_sym_{name}") for name in
+       ("cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2")},
+}  # fmt: skip
 
 
 def new_env(**options: Any) -> ShapeEnv:
@@ -31,10 +56,20 @@ def guard_program(env: ShapeEnv) -> Program | None:
     return importlib.import_module("dyncomp.shape.program").guard_program(env)  # type: ignore[no-any-return]
 
 
-def value_program(env: ShapeEnv, numbers: Sequence[Any]) -> Program:
-    """Computes numbers (plain or symbolic, of this env) from the numbers of a call."""
+def value_program(env: ShapeEnv, numbers: Sequence[Any], readings: Readings | None = None) -> Program:
+    """Computes numbers (plain or symbolic, of this env) from the numbers of a call.
+
+    `readings`: symbol -> (input, scale, shift), where the input brings scale * symbol + shift; without them the
+    inputs are the origins of the symbols.
+    """
     exprs = [env.expr_of(number) for number in numbers]
-    return importlib.import_module("dyncomp.shape.program").value_program(env, exprs)  # type: ignore[no-any-return]
+    engine = importlib.import_module("dyncomp.shape.program")
+    return engine.value_program(env, exprs, readings)  # type: ignore[no-any-return]
+
+
+def reading_of(env: ShapeEnv, number: Any) -> tuple[Any, int, int] | None:
+    """(symbol, scale, shift) of a number that is scale * symbol + shift."""
+    return importlib.import_module("dyncomp.shape.program").reading_of(env.expr_of(number))  # type: ignore[no-any-return]
 
 
 def is_symbolic(value: Any) -> bool:
@@ -65,11 +100,12 @@ def layout_of(
     strides: Sequence[int],
     size_at: Callable[[int], Any],
     stride_origin: Callable[[int], Hashable],
+    stride_at: Callable[[int], Any] | None = None,
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Sizes and strides of an outside tensor. `size_at(dim)` gives the size, symbolic or plain.
 
     A stride is written with the sizes inside it where it fits (`stride(0) == size(1) * stride(1)`, which is then
-    guarded), so that contiguous stays contiguous at all sizes; else it is the plain number, in the tensor's spec.
+    guarded), so that contiguous stays contiguous at all sizes; else it is `stride_at(dim)`, by default the plain number.
     """
     shape = tuple([size_at(dim) for dim in range(len(sizes))])
     steps: dict[int, Any] = {}
@@ -83,4 +119,6 @@ def layout_of(
                 steps[dim] = product
                 env.require_equal(stride_origin(dim), product)
                 break
+        else:
+            steps[dim] = strides[dim] if stride_at is None else stride_at(dim)
     return shape, tuple([steps[dim] for dim in range(len(sizes))])

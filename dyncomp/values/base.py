@@ -61,6 +61,7 @@ class Tracer(Protocol):
     effects: Any  # dyncomp.interp.effects.Effects
     context: Any  # the owner's options (api.CompileContext), or None
     state: dict[str, Any]  # free per-trace storage for value kinds, by module name
+    sizes: Any  # dyncomp.interp.sizes.Sizes: which numbers vary from call to call
     frames: Any  # the frames being traced, innermost last (interp.machine.Frame)
 
     def wrap(self, obj: Any, source: Source) -> Value:
@@ -81,6 +82,12 @@ class Tracer(Protocol):
 
     def placeholder(self, obj: Any, source: Source, fake: Any) -> Any:
         """A new graph input holding the outside tensor `obj`; returns the fx node."""
+
+    def number_node(self, number: Any) -> Any:
+        """The fx node of a symbolic number."""
+
+    def bind_number(self, number: Any, node: Any) -> None:
+        """This node gives a number that the graph computes."""
 
     def inline(self, function: Value, args: Sequence[Value], kwargs: dict[str, Value] | None = None) -> Value:
         """Runs a Python function's bytecode symbolically and returns what it returns."""
@@ -169,6 +176,7 @@ class Value:
     break."""
 
     source: Source | None = None
+    symbolic = False  # a number that varies from call to call: `as_constant` pins it
     birth: int = 0  # top-frame step at which it first came on a stack
 
     def __init__(self, source: Source | None = None):
@@ -278,6 +286,10 @@ class Value:
 
         None is Python's NotImplemented: the other operand is asked next.
         """
+        return None
+
+    def concatenation_error(self, other: Value) -> str | None:
+        """What `self + other` complains of when `self` is a sequence and nobody knew how to add."""
         return None
 
     def compare(self, tx: Tracer, op: str, other: Value, reflected: bool = False) -> Value | None:

@@ -5,18 +5,25 @@ Each handler answers one builtin for all kinds of values; constants fall through
 
 from __future__ import annotations
 
+import abc
 import builtins
 import collections
+import functools
+import operator
 import types
+import typing
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
+
 from dyncomp.errors import GraphBreak
+from dyncomp.guards.source import Call, Const
 from dyncomp.values.base import NotConstant, PyRaise, Tracer, Value
 from dyncomp.values.constant import ConstantValue, fold, fold_call
 from dyncomp.values.exception import ExceptionValue
 from dyncomp.values.function import BoundMethodValue
-from dyncomp.values.instance import InstanceValue, class_lookup
+from dyncomp.values.instance import HEAP_TYPE, InstanceValue, class_lookup
 from dyncomp.values.iterators import EnumerateValue, FilterValue, MapValue, ZipValue
 from dyncomp.values.klass import ClassValue
 from dyncomp.values.mapping import DictValue, pairs_of
@@ -122,7 +129,7 @@ def _as_int(tx: Tracer, value: Value) -> Value:
 # -- numbers and text ----------------------------------------------------------------------------------------
 def _number(cls: type, slot: str) -> Any:
     def convert(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        if args and not args[0].is_constant():
+        if args and (args[0].symbolic or not args[0].is_constant()):
             result = args[0].call_method(tx, slot, [], {})
             return result if len(args) == 1 else fold_call(tx, cls, [result, *args[1:]], kwargs)
         return fold_call(tx, cls, args, kwargs)
@@ -155,19 +162,20 @@ def _repr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @on_call(abs)
 def _abs(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = _one(tx, "abs", args, kwargs)
-    return fold(tx, abs, value) if value.is_constant() else value.call_method(tx, "__abs__", [], {})
+    plain = value.is_constant() and not value.symbolic
+    return fold(tx, abs, value) if plain else value.call_method(tx, "__abs__", [], {})
 
 
 @on_call(round)
 def _round(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if args and not args[0].is_constant():
+    if args and (args[0].symbolic or not args[0].is_constant()):
         return args[0].call_method(tx, "__round__", args[1:], kwargs)
     return fold_call(tx, round, args, kwargs)
 
 
 @on_call(divmod)
 def _divmod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if all(arg.is_constant() for arg in args):
+    if all(arg.is_constant() and not arg.symbolic for arg in args):
         return fold_call(tx, divmod, args, kwargs)
     left, right = args
     return tx.tuple_of([binary(tx, "//", left, right), binary(tx, "%", left, right)])
@@ -262,7 +270,7 @@ def _sorted(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _sum(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     start = args[1] if len(args) > 1 else kwargs.get("start", tx.constant(0))
     items = args[0].unpack(tx)
-    if items and all(item.is_constant() for item in (start, *items)):
+    if items and all(item.is_constant() and not item.symbolic for item in (start, *items)):
         # Not one addition at a time: CPython's sum of floats compensates rounding in some versions.
         return fold_call(tx, sum, [tx.tuple_of(items), start], {})
     for item in items:
@@ -286,6 +294,9 @@ def _all(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return tx.constant(all(_truths(tx, _one(tx, "all", args, kwargs))))
 
 
+_SYMBOLIC_EXTREMES = {"max": torch.sym_max, "min": torch.sym_min}
+
+
 def _extreme(name: str, op: str) -> Any:
     def pick(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         items = list(args) if len(args) > 1 else args[0].unpack(tx)
@@ -295,6 +306,8 @@ def _extreme(name: str, op: str) -> Any:
             tx.raise_(ValueError, f"{name}() arg is an empty sequence")
         key = kwargs.get("key")
         has_key = key is not None and not (key.is_constant() and key.as_constant() is None)
+        if not has_key and any(item.symbolic for item in items) and all(item.python_type() is int for item in items):
+            return functools.reduce(lambda a, b: tx.call(tx.constant(_SYMBOLIC_EXTREMES[name]), [a, b]), items)
         best, best_key = items[0], tx.call(key, [items[0]]) if has_key else items[0]  # type: ignore[arg-type]
         for item in items[1:]:
             item_key = tx.call(key, [item]) if has_key else item  # type: ignore[arg-type]
@@ -382,9 +395,58 @@ def _isinstance(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if isinstance(custom, types.FunctionType) and not _is_abc_check(custom) and not _knows_better(value):
             if tx.call(tx.constant(custom), [tx.constant(cls), value]).truth(tx):
                 return tx.constant(True)
-        elif value.isinstance_of(tx, cls):
+        elif _is_instance(tx, value, cls):
             return tx.constant(True)
     return tx.constant(False)
+
+
+def _is_instance(tx: Tracer, value: Value, cls: type) -> bool:
+    if getattr(cls, "_is_protocol", False) and type(cls).__module__ == "typing":
+        return _fits_protocol(tx, value, cls)
+    if value.isinstance_of(tx, cls):
+        return True
+    if isinstance(cls, abc.ABCMeta) and value.python_type().__flags__ & HEAP_TYPE:
+        # Any class may be registered with an abstract one later.
+        token = abc.get_cache_token()
+        tx.guard(Call(Const(abc.get_cache_token, "abc.get_cache_token"), _CALL_IT), "equals", token)
+    return False
+
+
+def _fits_protocol(tx: Tracer, value: Value, cls: Any) -> bool:
+    """isinstance with a protocol asks for its members, on the object itself too."""
+    if not getattr(cls, "_is_runtime_protocol", False):
+        raise GraphBreak("eager-error", f"isinstance with {cls.__qualname__}, which is no runtime protocol")
+    if cls in value.python_type().__mro__:
+        return True
+    members = {
+        name
+        for base in cls.__mro__[:-1]
+        if getattr(base, "_is_protocol", False) and base.__name__ not in ("Protocol", "Generic")
+        for name in (*vars(base), *vars(base).get("__annotations__", {}))
+        if not name.startswith("_abc_") and name not in _PROTOCOL_MACHINERY
+    }
+    return all(tx.has_attribute(value, name) for name in sorted(members))
+
+
+_CALL_IT = operator.methodcaller("__call__")
+# What a protocol class has besides its members.
+_PROTOCOL_MACHINERY = frozenset(
+    {
+        *vars(typing.Protocol),
+        *vars(type("_Plain", (), {})),
+        "__abstractmethods__",
+        "__annotations__",
+        "__orig_bases__",
+        "__class_getitem__",
+        "__match_args__",
+        "__firstlineno__",
+        "__static_attributes__",
+        "__protocol_attrs__",
+        "__non_callable_proto_members__",
+        "__callable_proto_members_only__",
+        "_is_runtime_protocol",
+    }
+)
 
 
 def _is_abc_check(custom: types.FunctionType) -> bool:

@@ -244,7 +244,7 @@ def fold_call(tx: Tracer, function: Any, args: Sequence[Value], kwargs: dict[str
     return tx.constant(result)
 
 
-@wrap_type(*SCALAR_TYPES, *TORCH_TYPES)
+@wrap_type(*(cls for cls in SCALAR_TYPES if cls is not int), *TORCH_TYPES)
 def wrap_scalar(tx: Tracer, obj: Any, source: Any) -> Value:
     return ConstantValue(obj, source, tx)
 

@@ -177,6 +177,29 @@ def _register() -> None:
         )
 
 
+def sets_state(graph: Any) -> bool:
+    """True if running the graph node by node changes torch's state on the way."""
+    return any(node.op == "call_function" and node.target in SETTERS for node in graph.nodes)
+
+
+def restoring(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """The same graph; where it raises half-way, torch's state comes back as it was."""
+
+    def call(*inputs: Any) -> Any:
+        grad, cache = torch.is_grad_enabled(), torch.is_autocast_cache_enabled()
+        enabled, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+        try:
+            return compiled(*inputs)
+        except BaseException:
+            torch._C._set_grad_enabled(grad)
+            torch.set_autocast_enabled("cpu", enabled)
+            torch.set_autocast_dtype("cpu", dtype)
+            torch.set_autocast_cache_enabled(cache)
+            raise
+
+    return call
+
+
 @registry.on_call(torch.clear_autocast_cache)
 def clear_cache(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     return _run(tx, torch.clear_autocast_cache, ())

@@ -66,9 +66,19 @@ class ExceptionValue(InstanceValue):
         if name in ("__str__", "__repr__") and not isinstance(class_lookup(self.cls, name), type(lambda: 0)):
             if not all(arg.is_constant() for arg in self.args):
                 raise GraphBreak("exception", f"text of {self.describe()}")
-            error = self.cls(*[arg.as_constant() for arg in self.args])
+            error = self._twin([arg.as_constant() for arg in self.args])
             return tx.constant(str(error) if name == "__str__" else repr(error))
         return super().special(tx, name, *args)
+
+    def _twin(self, args: list[Any]) -> BaseException:
+        """A real exception of this class with these `args`; an `__init__` of the user's already ran while tracing."""
+        if isinstance(class_lookup(self.cls, "__new__"), staticmethod):
+            raise GraphBreak("exception", f"text of {self.describe()}, whose class has its own __new__")
+        if not isinstance(class_lookup(self.cls, "__init__"), types.FunctionType):
+            return self.cls(*args)  # type: ignore[no-any-return]
+        error: BaseException = self.cls.__new__(self.cls, *args)
+        error.args = tuple(args)
+        return error
 
     def reconstruct(self, builder: Builder) -> None:
         if self.outside is not ABSENT:

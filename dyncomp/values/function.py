@@ -10,23 +10,45 @@ import types
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+from dyncomp._frame import _core
 from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import (
     Cell,
     CellContents,
     Const,
+    FuncCode,
     FuncDefault,
     FuncKwDefault,
+    InstanceDict,
     MethodFunc,
     MethodSelf,
+    SlotAttr,
     Source,
     Weak,
 )
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
 from dyncomp.values.constant import fold_call
-from dyncomp.values.mapping import DictValue, IdentityKey
+from dyncomp.values.mapping import ComposedKey, DictValue, IdentityKey
 from dyncomp.values.pure import is_pure
 from dyncomp.values.registry import call_rule, wrap_type
+
+
+_MEMBERS = frozenset(name for cls in types.FunctionType.__mro__ for name in vars(cls))
+# What a function's own members hold; reading them runs nothing.
+_DATA_ATTRIBUTES = frozenset(
+    {
+        "__name__",
+        "__qualname__",
+        "__doc__",
+        "__module__",
+        "__defaults__",
+        "__kwdefaults__",
+        "__closure__",
+        "__annotations__",
+        "__builtins__",
+        "__type_params__",
+    }
+)
 
 
 class CellValue(Value):
@@ -104,7 +126,7 @@ class FunctionValue(Value):
         self.made_defaults: list[Value] = []
         self.made_kwdefaults: dict[str, Value] = {}
         self.qualname = code.co_qualname if outside is None else outside.__qualname__
-        self.attributes = DictValue()
+        self._attributes = DictValue() if outside is None else None
         self._special: dict[str, Value] = {}  # __name__, __doc__ and the like, once assigned
 
     # -- what it is -----------------------------------------------------------------------------------------
@@ -186,27 +208,33 @@ class FunctionValue(Value):
 
     def getattr(self, tx: Tracer, name: str) -> Value:
         if name == "__dict__":
-            if self.outside is not None:
-                raise GraphBreak("unsupported-attribute", f"__dict__ of {self.qualname}")
-            return self.attributes
-        found = self._special.get(name) or self.attributes.find_name(tx, name)
-        if found is not None:
-            return found
-        if self.outside is not None:
+            return self._namespace(tx)
+        if self.outside is not None and name in _MEMBERS:
             return self._outside_attribute(tx, name)
-        return self._made_attribute(tx, name)
+        found = self._special.get(name) or self._namespace(tx).find_name(tx, name)
+        return self._made_attribute(tx, name) if found is None else found
+
+    def _namespace(self, tx: Tracer) -> DictValue:
+        """The function's own `__dict__`."""
+        if self._attributes is None:
+            assert self.outside is not None
+            source = InstanceDict(self._reached())
+            self._attributes = DictValue(None, dict, source, tx, self.outside.__dict__, owner=self)
+        return self._attributes
 
     def _outside_attribute(self, tx: Tracer, name: str) -> Value:
+        assert self.outside is not None
         if name == "__globals__":
             assert self.globals_source is not None
             return tx.wrap(self.globals, self.globals_source)
-        try:
-            obj = getattr(self.outside, name)
-        except AttributeError as error:
-            tx.raise_real(error)
-        if name == "__get__":
-            raise GraphBreak("unsupported-attribute", f"__get__ of {self.qualname}")
-        return tx.constant(obj)
+        if name == "__code__":
+            tx.guard(FuncCode(self._reached()), "id", self.outside.__code__)
+            return tx.constant(self.outside.__code__)
+        if name == "__class__":
+            return tx.constant(types.FunctionType)
+        if name not in _DATA_ATTRIBUTES:
+            raise GraphBreak("unsupported-attribute", f"{name} of {self.qualname}")
+        return tx.wrap(getattr(self.outside, name), SlotAttr(self._reached(), name))
 
     def _made_attribute(self, tx: Tracer, name: str) -> Value:
         facts = {
@@ -218,7 +246,7 @@ class FunctionValue(Value):
             "__class__": types.FunctionType,
             "__type_params__": (),
         }
-        if name in facts and hasattr(types.FunctionType, name):
+        if name in facts and name in _MEMBERS:
             return tx.constant(facts[name])
         if name == "__defaults__":
             return tx.tuple_of(list(self.made_defaults)) if self.made_defaults else tx.constant(None)
@@ -230,7 +258,7 @@ class FunctionValue(Value):
             return tx.dict_of_pairs(
                 [(tx.constant(key), value) for key, value in self.made_kwdefaults.items()]
             )
-        if hasattr(types.FunctionType, name):
+        if name in _MEMBERS:
             raise GraphBreak("unsupported-attribute", f"{name} of {self.qualname}")
         tx.raise_(AttributeError, f"'function' object has no attribute '{name}'")
 
@@ -239,16 +267,22 @@ class FunctionValue(Value):
         return first if isinstance(first, str) else None
 
     def setattr(self, tx: Tracer, name: str, value: Value) -> None:
-        if self.outside is not None:
-            raise GraphBreak(
-                "unsupported-mutation", f"setting attribute {name!r} of the function {self.qualname}"
-            )
         if name in ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__"):
             raise GraphBreak("unsupported-mutation", f"setting {name} of {self.qualname}")
-        if hasattr(types.FunctionType, name):
+        if not name in _MEMBERS:
+            self._namespace(tx).store(tx, tx.constant(name), value)
+        elif self.outside is None:
             self._special[name] = value
         else:
-            self.attributes.store(tx, tx.constant(name), value)
+            raise GraphBreak("unsupported-mutation", f"setting {name} of the function {self.qualname}")
+
+    def delattr(self, tx: Tracer, name: str) -> None:
+        namespace = self._namespace(tx)
+        if name in _MEMBERS:
+            super().delattr(tx, name)
+        if namespace.find_name(tx, name) is None:
+            tx.raise_(AttributeError, f"'function' object has no attribute '{name}'")
+        namespace.remove(tx, tx.constant(name))
 
     # -- code -----------------------------------------------------------------------------------------------
     def reconstruct(self, builder: Builder) -> None:
@@ -278,7 +312,8 @@ class FunctionValue(Value):
         for name, value in self._special.items():
             builder.load(value)
             builder.store_attr(name)
-        for key, attribute in self.attributes.made_entries():
+        assert self._attributes is not None
+        for key, attribute in self._attributes.made_entries():
             builder.load(attribute)
             builder.store_attr(key.as_constant())
 
@@ -290,6 +325,43 @@ class FunctionValue(Value):
         for value in values:
             builder.load(value)
         builder.build_tuple(len(values))
+
+
+class OptimizedFunctionValue(Value):
+    """What `dyncomp.optimize(function)` returned, inside captured code: calls trace the function itself."""
+
+    def __init__(self, obj: Any, source: Source):
+        super().__init__(source)
+        self.obj = obj
+
+    def python_type(self) -> type:
+        return type(self.obj)
+
+    def describe(self) -> str:
+        return f"the optimised {self.obj.__wrapped__.__qualname__}"
+
+    def real(self) -> Any:
+        return self.obj
+
+    def key(self, tx: Tracer) -> Hashable:
+        return IdentityKey(self)
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def function(self, tx: Tracer) -> Value:
+        assert self.source is not None
+        return tx.wrap(self.obj.__wrapped__, SlotAttr(self.source, "__wrapped__"))
+
+    def call(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return tx.call(self.function(tx), args, kwargs)
+
+    def getattr(self, tx: Tracer, name: str) -> Value:
+        if name == "__wrapped__":
+            return self.function(tx)
+        if name in ("__class__", "cache", "owner"):
+            return super().getattr(tx, name)
+        return self.function(tx).getattr(tx, name)
 
 
 class BoundMethodValue(Value):
@@ -306,7 +378,7 @@ class BoundMethodValue(Value):
         return f"method {self.function.describe()}"
 
     def key(self, tx: Tracer) -> Hashable:
-        return ("method", self.function.key(tx), IdentityKey(self.receiver))
+        return ComposedKey(("method", self.function.key(tx), IdentityKey(self.receiver)))
 
     def truth(self, tx: Tracer) -> bool:
         return True
@@ -339,6 +411,11 @@ class BoundMethodValue(Value):
 @wrap_type(types.FunctionType)
 def wrap_function(tx: Tracer, obj: types.FunctionType, source: Source) -> Value:
     return FunctionValue(obj.__code__, obj.__globals__, tx.globals_source(obj, source), obj, source, tx)
+
+
+@wrap_type(_core.Dispatcher)
+def wrap_optimized(tx: Tracer, obj: Any, source: Source) -> Value:
+    return OptimizedFunctionValue(obj, source)
 
 
 @wrap_type(types.CellType)

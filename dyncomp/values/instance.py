@@ -186,7 +186,7 @@ class InstanceValue(Value):
 
     def bind(self, tx: Tracer, name: str, raw: Any) -> Value:
         """What reading the class attribute `raw` through this object gives."""
-        if isinstance(raw, types.FunctionType | functools._lru_cache_wrapper):
+        if isinstance(raw, types.FunctionType | functools._lru_cache_wrapper | _core.Dispatcher):
             return BoundMethodValue(self._class_item(tx, name, raw), self)
         if isinstance(raw, property):
             if raw.fget is None:

@@ -6,6 +6,7 @@ import types
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+from dyncomp._frame import _core
 from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import ClassAttr, Source
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
@@ -68,7 +69,7 @@ class ClassValue(Value):
         tx.raise_(AttributeError, f"type object {self.cls.__name__!r} has no attribute {name!r}")
 
     def _bind(self, tx: Tracer, name: str, raw: Any) -> Value:
-        if isinstance(raw, types.FunctionType):
+        if isinstance(raw, types.FunctionType | _core.Dispatcher):
             return self.item(tx, name, raw)
         if isinstance(raw, staticmethod):
             return tx.constant(raw.__func__)

@@ -13,6 +13,7 @@ from typing import Any
 
 from dyncomp.errors import GraphBreak
 from dyncomp.values.base import Builder, Tracer, Value
+from dyncomp.values.mapping import ComposedKey
 from dyncomp.values.registry import on_call
 
 
@@ -30,7 +31,7 @@ class LateNumber(Value):
         return f"{self.function.__name__}()"
 
     def key(self, tx: Tracer) -> Hashable:
-        return (self.function, *map(id, self.args))
+        return ComposedKey((self.function, *map(id, self.args)))
 
     def truth(self, tx: Tracer) -> bool:
         return True

@@ -469,7 +469,7 @@ def dict_iterator_at(mapping: Any, part: str, used: int) -> Iterator[Any]:
 class DictIterator(IteratorValue):
     def __init__(self, tx: Tracer, mapping: DictValue, part: str):
         super().__init__()
-        self.mapping, self.part, self.position = mapping, part, 0
+        self.tx, self.mapping, self.part, self.position = tx, mapping, part, 0
         self.keys = list(mapping.read_all(tx))
         self.size = len(self.keys)
         self.cls = type(iter(getattr({}, part)()))
@@ -492,6 +492,9 @@ class DictIterator(IteratorValue):
         return _part(tx, self.part, (items[k][0], self.mapping._wrapped(k)))  # type: ignore[arg-type]
 
     def reconstruct(self, builder: Builder) -> None:
+        if self.size >= 0 and len(self.mapping.read_all(self.tx)) != self.size:
+            # Only the very iterator made before the change knows that its dictionary changed.
+            super().reconstruct(builder)
         builder.load_const(dict_iterator_at)
         builder.load(self.mapping)
         builder.load_const(self.part)
@@ -520,10 +523,18 @@ class IdentityKey:
         return isinstance(other, IdentityKey) and other.value is self.value
 
 
+class ComposedKey(tuple[Any, ...]):
+    """Dict key of what exists at run time only and equals others made of the same parts: a bound method, an `id()`."""
+
+    __slots__ = ()
+
+
 def _real_key(k: Hashable) -> Any:
     """The object to look up in a real dictionary for a value's key."""
     if isinstance(k, IdentityKey):
         return k.value.real()
+    if isinstance(k, ComposedKey):
+        raise GraphBreak("unsupported-object", "a bound method or id() as a key of a dictionary from outside")
     if isinstance(k, tuple):
         return tuple(_real_key(part) for part in k)
     return k

@@ -18,11 +18,13 @@ from typing import Any
 import torch
 from torch.nn.modules import module as torch_module
 
+from dyncomp import marks
 from dyncomp.errors import GraphBreak
-from dyncomp.guards.source import Const, Source, Weak
+from dyncomp.guards.source import ClassAttr, Const, Source, Type, Weak
 from dyncomp.values import registry
 from dyncomp.values.base import Tracer, Value
 from dyncomp.values.constant import ConstantValue
+from dyncomp.values.function import BoundMethodValue
 from dyncomp.values.instance import InstanceValue, class_lookup, outside_storage
 from dyncomp.values.mapping import DictValue
 from dyncomp.values.torch_tensor import TensorValue
@@ -129,6 +131,36 @@ class ModuleValue(InstanceValue):
         return not all([_empty_for_good(tx, name) for name in everywhere])
 
 
+class OptimizedModuleValue(ModuleValue):
+    """What `dyncomp.optimize(module)` returned, inside captured code: the module itself, traced like any other.
+
+    Both share one `__dict__`, so all that is read and written goes through the value of the original.
+    """
+
+    def original(self, tx: Tracer) -> Value:
+        assert self.source is not None
+        module = vars(self.cls)[marks.ORIGINAL]
+        return tx.wrap(module, ClassAttr(Type(self.source), marks.ORIGINAL))
+
+    def getattr(self, tx: Tracer, name: str) -> Value:
+        if name == "__class__":
+            return self.class_value(tx)
+        original = self.original(tx)
+        found = original.getattr(tx, name)
+        if isinstance(found, BoundMethodValue) and found.receiver is original:
+            return BoundMethodValue(found.function, self)
+        return found
+
+    def setattr(self, tx: Tracer, name: str, value: Value) -> None:
+        self.original(tx).setattr(tx, name, value)
+
+    def delattr(self, tx: Tracer, name: str) -> None:
+        self.original(tx).delattr(tx, name)
+
+    def call(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return tx.call(self.original(tx), args, kwargs)
+
+
 def _empty_for_good(tx: Tracer, name: str) -> bool:
     """True, and guarded, if torch's global table of hooks `name` is empty."""
     table = getattr(torch_module, name)
@@ -150,4 +182,5 @@ def _is_followed(obj: Any) -> bool:
 def wrap_module(tx: Tracer, obj: Any, source: Source) -> Value:
     if isinstance(source, Const):  # a part of something fixed, such as a bound method in a folded constant
         source = Weak(weakref.ref(obj))
-    return ModuleValue(type(obj), source, obj, outside_storage(tx, obj, source), tx=tx)
+    kind = OptimizedModuleValue if marks.ORIGINAL in vars(type(obj)) else ModuleValue
+    return kind(type(obj), source, obj, outside_storage(tx, obj, source), tx=tx)

@@ -79,6 +79,8 @@ def binary(tx: Tracer, op: str, left: Value, right: Value, inplace: bool = False
         result = value.binary(tx, op, other, reflected=reflected, inplace=inplace and not reflected)
         if result is not None:
             return result
+    if op == "+" and (text := left.concatenation_error(right)) is not None:
+        tx.raise_(TypeError, text)
     sign = op + "=" if inplace else ("** or pow()" if op == "**" else op)
     left_name, right_name = left.python_type().__name__, right.python_type().__name__
     tx.raise_(TypeError, f"unsupported operand type(s) for {sign}: '{left_name}' and '{right_name}'")

@@ -116,6 +116,10 @@ class SequenceValue(BuiltinKind):
                 return self._made([*self.items, *sibling.items])
         return None
 
+    def concatenation_error(self, other: Value) -> str | None:
+        base = _kind(self.cls).__name__
+        return f'can only concatenate {base} (not "{other.python_type().__name__}") to {base}'
+
     def compare(self, tx: Tracer, op: str, other: Value, reflected: bool = False) -> Value | None:
         sibling = sequence_of(other)
         if sibling is None or _kind(self.cls) is not _kind(sibling.cls):

@@ -26,6 +26,7 @@ class SetValue(BuiltinKind):
     ):
         super().__init__(source)
         self.cls, self._items, self._tx, self._outside = cls, items, tx, outside
+        self.untouched = False  # an outside set as it was found
 
     @property
     def items(self) -> dict[Hashable, Value]:
@@ -49,14 +50,20 @@ class SetValue(BuiltinKind):
                 "unsupported-object", f"{source}: a set of other objects than numbers and strings"
             )
         self._items = {m: tx.constant(m) for m in members}
+        self.untouched = True
 
     def describe(self) -> str:
         return str(self.source) if self.source else f"a {self.cls.__name__}"
 
     def touch(self, tx: Tracer) -> None:
         _ = self.items
+        self.untouched = False
         if self.source is not None:
             tx.effects.touch(self)
+
+    def found(self) -> set[Hashable]:
+        """The members of an outside set when the trace began."""
+        return set() if self._outside is None else set(self._outside)
 
     def is_constant(self) -> bool:
         return all(item.is_constant() for item in self.items.values())
@@ -79,7 +86,11 @@ class SetValue(BuiltinKind):
         return SetIterator(self)
 
     def unpack(self, tx: Tracer) -> list[Value]:
-        """In the order of a real set of these members."""
+        """In the order of a real set of these members; that of an outside one depends on its history."""
+        items = self.items
+        if self.untouched and self.source is not None and len(items) > 1:
+            tx.guard(Call(self.source, tuple), "equals", tuple(items))
+            return list(items.values())
         if self.is_constant():
             return [self.items[member] for member in self.as_constant()]
         return list(self.items.values())

@@ -11,6 +11,7 @@ graph.
 from __future__ import annotations
 
 import operator
+import types
 import weakref
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -21,13 +22,17 @@ from dyncomp._frame import _core
 from dyncomp.errors import GraphBreak
 from dyncomp.fake import DataDependentValue, FakeTensor, UnsupportedTensor
 from dyncomp.guards.source import Const, SlotAttr, Source, Weak, attribute
+from dyncomp.shape.symbolic import is_symbolic
 from dyncomp.values import registry, torch_names
-from dyncomp.values.base import Builder, Tracer, Value
+from dyncomp.values.base import ABSENT, Builder, Tracer, Value
+from dyncomp.values.instance import class_lookup
+from dyncomp.values.mapping import IdentityKey
 from dyncomp.values.operators import BINARY, COMPARE, INPLACE, UNARY
 
 PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter)
 
 _NUMBER = (int, float, complex, bool)
+_A_TENSOR = Const(torch.empty(0), "a tensor")  # stands for all of them where their class is guarded
 
 
 class TensorValue(Value):
@@ -51,7 +56,7 @@ class TensorValue(Value):
         return super().real() if self._obj is None else self._obj
 
     def key(self, tx: Tracer) -> Hashable:
-        return ("tensor", id(self))  # tensors hash and compare as dict keys by identity
+        return IdentityKey(self)  # tensors hash and compare as dict keys by identity
 
     def isinstance_of(self, tx: Tracer, cls: type) -> bool:
         if cls in torch_names.LEGACY_TENSOR_TYPES:
@@ -64,11 +69,15 @@ class TensorValue(Value):
     def fake(self, tx: Tracer) -> Any:
         if self._fake is None:
             assert self.source is not None
-            tx.guard(self.source, "tensor", _core.tensor_spec(self._obj))
             try:
-                self._fake = tx.fake_mode.from_real(self._obj)
+                layout = tx.sizes.layout(self._obj, self.source)
+                self._fake = tx.fake_mode.from_real(self._obj, layout)
             except UnsupportedTensor as error:
-                raise GraphBreak("unsupported-object", str(error)) from error
+                raise GraphBreak("unsupported-tensor", str(error)) from error
+            spec = _core.tensor_spec(self._obj)
+            if layout is not None:
+                spec = spec._replace(sizes=_opened(layout[0]), strides=_opened(layout[1]))
+            tx.guard(self.source, "tensor", spec)
             _known(tx)[id(self._fake)] = self
         return self._fake
 
@@ -107,10 +116,12 @@ class TensorValue(Value):
             return tx.constant(None)
         if (own := self._own_attribute(tx, name)) is not None:
             return own
-        member = getattr(self._class, name, None)
-        if callable(member):
+        member = self._class_attribute(tx, name)
+        if _is_users_method(member):
+            return tx.bind_method(member, self)
+        if callable(getattr(self._class, name, None)):
             return TensorMethodValue(self, name)
-        if member is None and not hasattr(self._class, name):
+        if member is ABSENT:
             tx.raise_(AttributeError, f"'{self._class.__name__}' object has no attribute '{name}'")
         raise GraphBreak("unsupported-attribute", f"attribute {name!r} of a tensor")
 
@@ -141,9 +152,15 @@ class TensorValue(Value):
             return tx.constant(self.type_name(tx))
         if self._own_attribute(tx, name) is not None:
             return tx.call(self.getattr(tx, name), args, kwargs)
-        if not callable(getattr(self._class, name, None)):
+        if _is_users_method(self._class_attribute(tx, name)) or not callable(getattr(self._class, name, None)):
             return tx.call(self.getattr(tx, name), args, kwargs)
         return tx.graph_call(name, [self, *args], kwargs)
+
+    def _class_attribute(self, tx: Tracer, name: str) -> Any:
+        """What the tensor class has under a name, which a program may replace at any time."""
+        raw = class_lookup(self._class, name)
+        tx.guard(_A_TENSOR, "class_attrs", ((name, _core.ABSENT if raw is ABSENT else raw),))
+        return raw
 
     def _metadata(self, tx: Tracer, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         fake = self.fake(tx)
@@ -237,6 +254,11 @@ class TensorValue(Value):
         return tx.graph_call(COMPARE[op], [self, other]) if _is_operand(other) else None
 
 
+def _is_users_method(raw: Any) -> bool:
+    """True for Python functions that a program put on the tensor class."""
+    return isinstance(raw, types.FunctionType) and not str(raw.__module__).startswith("torch.")
+
+
 class TensorMethodValue(Value):
     """A method of a tensor that is not called on the spot."""
 
@@ -300,6 +322,11 @@ class SubclassTensorValue(Value):
 
     def compare(self, tx: Tracer, op: str, other: Value, reflected: bool = False) -> Value | None:
         raise self._refuse(f"operator {op!r}")
+
+
+def _opened(numbers: Sequence[Any]) -> tuple[int | None, ...]:
+    """For a tensor guard: symbolic numbers are checked elsewhere."""
+    return tuple([None if is_symbolic(number) else number for number in numbers])
 
 
 def _is_operand(value: Value) -> bool:

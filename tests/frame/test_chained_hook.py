@@ -1,5 +1,6 @@
 """Other frame evaluators in the same process: theirs keep running, whichever came first."""
 
+import contextlib
 import ctypes
 import shutil
 import subprocess
@@ -86,6 +87,52 @@ def test_an_evaluator_put_on_top_stays(compiler, owner, other):
     with _core.Region(owner):
         assert outer(1) == "compiled"
     assert not other.current() and not _core.hook_installed()
+
+
+def helper(x):
+    return x
+
+
+@pytest.mark.parametrize("above", [False, True])
+def test_others_do_not_see_the_compilers_frames(compiler, owner, other, above):
+    seen = []
+
+    def make(func, args):
+        before = other.frames_seen()
+        for _ in range(50):
+            helper(0)
+        seen.append(other.frames_seen() - before)
+        return compiler.entry([[("type", int)]], lambda x: "compiled")
+
+    compiler.rules["inner"] = make
+    with contextlib.ExitStack() as stack:
+        if above:
+            stack.enter_context(_core.Region(owner))
+        other.install()
+        stack.callback(other.removed)
+        if not above:
+            stack.enter_context(_core.Region(owner))
+        assert outer(1) == "compiled"
+        before = other.frames_seen()
+        assert helper(3) == 3
+        assert other.frames_seen() > before
+        if above:
+            assert other.current()
+    assert seen[0] <= 1  # its own call, before it was known that this is the compiler
+    assert not _core.hook_installed() or above
+
+
+def test_others_do_not_see_generated_code_below_ours(owner, other, compiler):
+    generated = eval(compile("lambda: helper(1)", "<generated>", "eval"), {"helper": helper})
+    _core.own(generated.__code__)
+    other.install()
+    try:
+        with _core.Region(owner):
+            before = other.frames_seen()
+            generated()
+            assert other.frames_seen() - before == 1  # helper's
+    finally:
+        other.removed()
 
 
 def test_many_turns(compiler, owner, other):

@@ -120,6 +120,25 @@ def test_skipped_code_is_never_asked_about(compiler, owner):
         _core.skip(never)
 
 
+def test_what_another_compiler_calls_is_left_to_it(compiler, owner):
+    compiler.rule("add_one", lambda x: "compiled")
+
+    def theirs(x):
+        return call_add_one(x)
+
+    direct = _core.Dispatcher(add_one, owner)
+    _core.skip(theirs.__code__, calls_too=True)
+    with _core.Region(owner):
+        assert theirs(1) == 2 and call_add_one(1) == "compiled" and theirs(1) == 2
+        compiler.rules["marked_late"] = lambda func, args: _core.skip(func.__code__, calls_too=True)
+        assert marked_late(1) == 2 and marked_late(1) == 2
+    assert direct(1) == "compiled"
+
+
+def marked_late(x):
+    return call_add_one(x)
+
+
 def test_process_wide_switch(compiler, owner):
     compiler.rule("add_one", lambda x: "compiled")
     fast = _core.Dispatcher(add_one, owner)
@@ -467,9 +486,7 @@ def test_monitoring_tools_see_the_users_code(compiler, owner, local):
     compiler.rule("add_one", lambda x: "compiled")
     monitoring, seen = sys.monitoring, []
     monitoring.use_tool_id(4, "test")
-    monitoring.register_callback(
-        4, monitoring.events.PY_START, lambda code, offset: seen.append(code.co_name)
-    )
+    monitoring.register_callback(4, monitoring.events.PY_START, lambda code, offset: seen.append(code.co_name))
     try:
         with _core.Region(owner):
             if local:

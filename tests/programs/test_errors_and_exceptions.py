@@ -467,3 +467,68 @@ def test_wrong_arguments_of_the_compiled_function(C):
     fast = C(f)
     texts = [outcome(fast), outcome(fast, ones(), 2), outcome(fast, ones(), z=2), outcome(fast, ones(), k=5)]
     return [t if isinstance(t, torch.Tensor) else (t[0], t[1].split("<locals>.")[-1]) for t in texts]
+
+
+@program
+def test_effects_before_an_error_that_depends_on_data(C):
+    log, counts = [], {}
+
+    class M(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+            self.table = torch.nn.Embedding(4, 2)
+            torch.nn.init.ones_(self.table.weight)
+
+        def forward(self, i, *rest, scale=1, **extra):
+            self.calls += 1
+            log.append(self.calls)
+            y = self.table(i) * scale
+            counts["after"] = counts.get("after", 0) + 1
+            return y
+
+    m = M()
+    fast = C(m)
+    good, bad = torch.tensor([1, 2]), torch.tensor([1, 99])
+    out = [
+        fast(good).detach(),
+        outcome(fast, bad, 3, scale=2, z=1)[0],
+        fast(good, 3, scale=2, z=1).detach(),
+        outcome(fast, bad, 3, scale=2, z=1)[0],
+    ]
+    return out, m.calls, log, counts
+
+
+@program
+def test_error_from_data_under_no_grad_and_finally(C):
+    log = []
+
+    def pick(t, i):
+        try:
+            with torch.no_grad():
+                return t.index_select(0, i)
+        finally:
+            log.append(torch.is_grad_enabled())
+
+    def f(t, i):
+        try:
+            return pick(t, i) + 1
+        except (IndexError, RuntimeError) as error:
+            log.append(error.__context__ is None)
+            return t.sum()
+
+    fast = C(f)
+    t = torch.arange(4.0)
+    return [fast(t, torch.tensor([k])) for k in (1, 9, 2)], log, torch.is_grad_enabled()
+
+
+@program
+def test_singular_matrix_is_caught(C):
+    def f(a):
+        try:
+            return torch.linalg.inv(a)
+        except torch.linalg.LinAlgError:
+            return a * 0 - 1
+
+    fast = C(f)
+    return fast(torch.eye(2)), fast(torch.zeros(2, 2)), fast(torch.eye(2) * 2)

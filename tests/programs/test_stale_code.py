@@ -579,10 +579,7 @@ def test_lru_cache_is_honoured(C):
         return n * 2
 
     fast = C(lambda x, n: x + slow(n))
-    out = [fast(ones(), n) for n in (1, 1, 2, 1)]
-    slow.cache_clear()
-    out.append(fast(ones(), 1))
-    return out, calls
+    return [fast(ones(), n) for n in (1, 1, 2, 1)], calls
 
 
 @program
@@ -695,3 +692,59 @@ def test_isinstance_of_changed_class_argument(C):
     a.__class__ = B
     out.append(fast(ones(), a))
     return out
+
+
+@program
+def test_ids_and_methods_as_keys_of_outside_dicts(C):
+    class A:
+        def go(self):
+            return 1
+
+    a, b = A(), A()
+    d = {id(a): 5, a.go: 7, a: 9}
+
+    def f(x, o):
+        return x + d.get(id(o), 0), x + d.get(o.go, 0), x + d.get(o, 0), {o.go: 1}[o.go]
+
+    fast = C(f)
+    return fast(ones(), a), fast(ones(), b), fast(ones(), a)
+
+
+@program
+def test_tensors_as_keys_of_outside_dicts(C):
+    p, q = ones(), ones()
+    state = {p: 3}
+
+    def f(x, t):
+        n = state.get(t, 0)
+        state[t] = n + 1
+        return x + n, t in state
+
+    fast = C(f)
+    return [fast(ones(), t) for t in (p, p, q, q, p)], list(state.values())
+
+
+@program
+def test_order_of_sets_with_another_history(C):
+    def f(x, s):
+        for v in s:
+            x = x * 2 + v
+        return x
+
+    fast = C(f)
+    a, b = {8, 0}, {0, 8}
+    c = set(range(20)) - set(range(2, 19))
+    return fast(ones(), a), fast(ones(), b), fast(ones(), c), fast(ones(), {1, 0, 19})
+
+
+@program
+def test_set_changed_inside_keeps_its_order(C):
+    s = {8, 0}
+
+    def f(x):
+        s.add(16)
+        s.discard(0)
+        s.add(0)
+        return x + len(s)
+
+    return C(f)(ones()), list(s)

@@ -133,3 +133,21 @@ def test_alloc_of_the_call():
     ]
     y, z = plan(1, code, [("slot", 1), ("slot", 2)], ops=[("aten::fill_", "Scalar")])(torch.ones(3))
     assert y.shape == (3, 2) and z.shape == (6,) and z.tolist() == [3] * 6
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+def test_detach_gives_an_alias_that_autograd_does_not_know(requires_grad):
+    x = torch.arange(12.0)[2:].requires_grad_(requires_grad)
+    y = view((2, 3), (3, 1), 1, "detach")(x)
+    assert torch.equal(y, x.detach()[1:7].view(2, 3)) and not y.requires_grad and not y._is_view() and y.is_leaf
+    y.mul_(2)
+    assert y._version == x._version and y.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    both = plan(1, [("detach", 1, 0, (10,), (1,), 0), ("view_rel", 2, 1, (5,), (2,), 0)], [("slot", 1), ("slot", 2)])
+    whole, part = both(x)
+    assert part._base is whole and not part.requires_grad
+
+
+def test_detach_of_scratch_memory_must_not_leave():
+    with pytest.raises(ValueError, match="scratch memory"):
+        code = [("scratch", 1, F32, (2,), (1,), 0), ("detach", 2, 1, (2,), (1,), 0)]
+        plan(1, code, [("slot", 2)], arena=64)

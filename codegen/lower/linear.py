@@ -1,0 +1,74 @@
+"""Which library runs a matrix product with a large float32 matrix.
+
+    mm(x, t(w))  ->  mkldnn::_linear_pointwise(x, w, None, "none", [], "")
+    addmm(b, x, t(w))  ->  mkldnn::_linear_pointwise(x, w, b, "none", [], "")
+
+ATen hands float32 products on the CPU to its BLAS. oneDNN, which comes with torch too, keeps its speed where BLAS loses
+up to half of it: few rows against a large matrix, the shape of a language model's layers and of its head. It computes
+in float32 as BLAS does, sums in another order, and obeys the same precision settings.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dyncomp.codegen.lower.tensor import Tensor, View
+
+# Below these, starting oneDNN costs more than it gains; with a row or two nothing beats BLAS's matrix-vector product.
+LEAST_ROWS = 4
+LEAST_PRODUCTS = 1 << 22  # multiplications
+
+Call = tuple[str, str, tuple[Any, ...]]  # qualified name, overload, arguments
+
+
+def better_product(node: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+    """The call to make in place of this one, or None."""
+    name = str(node.target)
+    if name == "aten.mm.default" and not kwargs:
+        return _linear(node, *args, None)
+    if name == "aten.addmm.default" and all(scale == 1 for scale in kwargs.values()):
+        bias, x, matrix = args
+        return _linear(node, x, matrix, bias)
+    return None
+
+
+def _linear(node: Any, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Call | None:
+    (rows, inner), columns = x.shape, matrix.shape[1]
+    if rows < LEAST_ROWS or rows * inner * columns < LEAST_PRODUCTS or x.strides != (inner, 1):
+        return None
+    if matrix.strides not in ((1, inner), (columns, 1)):
+        return None
+    if bias is not None and (bias.shape, bias.strides) != ((columns,), (1,)):
+        return None
+    if not (_is_plain(node) and _has_onednn()):
+        return None
+    return "mkldnn::_linear_pointwise", "", (x, _transposed(matrix), bias, "none", (), "")
+
+
+def _is_plain(node: Any) -> bool:
+    """Float32 on the CPU throughout."""
+    operands = [arg.meta["val"] for arg in node.args if isinstance(arg, torch.fx.Node)]
+    return all(v.dtype == torch.float32 and v.device.type == "cpu" for v in (*operands, node.meta["val"]))
+
+
+def _has_onednn() -> bool:
+    return (
+        torch.backends.mkldnn.is_available()
+        and torch._C._get_mkldnn_enabled()
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    )
+
+
+def _transposed(matrix: Tensor) -> View:
+    return View(
+        matrix.shape[::-1],
+        matrix.dtype,
+        matrix.strides[::-1],
+        matrix.name,
+        ("transposed",),
+        source=matrix,
+        to_source=lambda index: index[::-1],
+        offset=getattr(matrix, "offset", 0),
+    )

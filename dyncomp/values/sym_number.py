@@ -1,0 +1,236 @@
+"""Numbers that vary from call to call: sizes of tensors, ints of the call, and what is computed from them.
+
+    x.shape[0] * 2      SymNumberValue of the torch.SymInt 2*s0
+    if x.shape[0] > 3   the env answers and guards it
+    f"{x.shape[0]}"     the number is needed: it is pinned, which is a guard on its value
+
+Arithmetic is torch's and the shape engine's; results that turn out plain become constants.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import torch
+
+from dyncomp.errors import GraphBreak
+from dyncomp.guards.number import Number
+from dyncomp.shape.errors import DataDependent
+from dyncomp.shape.int_program import python_function
+from dyncomp.shape.symbolic import is_symbolic, plain, value_program
+from dyncomp.values import registry
+from dyncomp.values.base import Builder, Tracer, Value
+from dyncomp.values.constant import ConstantValue, fold_call
+from dyncomp.values.operators import BINARY, COMPARE, UNARY
+
+_PLAIN = (int, float, bool)
+_TYPES = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+
+
+class SymNumberValue(Value):
+    """`number`: a torch.SymInt, SymFloat or SymBool of this trace's env."""
+
+    symbolic = True
+
+    def __init__(self, tx: Tracer, number: Any, source: Any = None):
+        super().__init__(source)
+        self._tx, self.number = tx, number
+
+    def python_type(self) -> type:
+        return _TYPES[type(self.number)]
+
+    def describe(self) -> str:
+        return str(self.source or self.number)
+
+    # -- the number itself: pins it
+    def is_constant(self) -> bool:
+        return self.number.node.has_hint()  # type: ignore[no-any-return]
+
+    def as_constant(self) -> Any:
+        try:
+            return self.python_type()(self.number)
+        except DataDependent as error:
+            raise GraphBreak("data-dependent-value", str(error)) from error
+
+    def key(self, tx: Tracer) -> Hashable:
+        return self.as_constant()  # type: ignore[no-any-return]
+
+    def truth(self, tx: Tracer) -> bool:
+        return asked(lambda: bool(self.number))
+
+    # -- graph and code
+    def fx_arg(self, tx: Tracer) -> Any:
+        if isinstance(self.number, torch.SymBool):
+            return self.as_constant()
+        return tx.number_node(self.number)
+
+    def reconstruct(self, builder: Builder) -> None:
+        number = plain(self.number)
+        if isinstance(number, torch.SymBool) or not is_symbolic(number):
+            builder.load_const(self.as_constant())
+            return
+        if self._tx.sizes.is_from_graph(number):
+            builder.load_node(self._tx.number_node(number))
+            return
+        program = value_program(number.node.shape_env, [number])
+        builder.load_const(python_function(program))
+        for origin in program.inputs:
+            _load_number(builder, origin)
+        builder.call(len(program.inputs))
+
+    # -- operations
+    def unary(self, tx: Tracer, op: str) -> Value:
+        return self._result(tx, UNARY[op], self)
+
+    def binary(
+        self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
+    ) -> Value | None:
+        if not _is_number(other):
+            return None
+        operands = (other, self) if reflected else (self, other)
+        return self._result(tx, BINARY[op], *operands)
+
+    def compare(self, tx: Tracer, op: str, other: Value, reflected: bool = False) -> Value | None:
+        if not _is_number(other):
+            return None
+        return self._result(tx, COMPARE[op], self, other)
+
+    def _result(self, tx: Tracer, function: Callable[..., Any], *operands: Value) -> Value:
+        return compute(tx, function, *operands)
+
+    def getattr(self, tx: Tracer, name: str) -> Value:
+        if name in ("real", "numerator"):
+            return self
+        if name == "imag":
+            return tx.constant(0)
+        return tx.constant(self.as_constant()).getattr(tx, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        function = _METHODS.get(name)
+        if function is not None and not kwargs and all(map(_is_number, args)):
+            return compute(tx, function, self, *args)
+        return tx.constant(self.as_constant()).call_method(tx, name, args, kwargs)
+
+    def call(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        tx.raise_(TypeError, f"'{self.python_type().__name__}' object is not callable")
+
+
+def asked(question: Callable[[], Any]) -> Any:
+    """The answer; a number that only running the program tells breaks the graph."""
+    try:
+        return question()
+    except DataDependent as error:
+        raise GraphBreak("data-dependent-branch", str(error)) from error
+
+
+def compute(tx: Tracer, function: Callable[..., Any], *operands: Value) -> Value:
+    """`function` of numbers, some of them symbolic."""
+    real = [operand.number if isinstance(operand, SymNumberValue) else operand.as_constant() for operand in operands]
+    try:
+        result = asked(lambda: function(*real))
+    except (ArithmeticError, TypeError, ValueError) as error:
+        tx.raise_real(error)
+    return wrap_number(tx, result)
+
+
+def wrap_number(tx: Tracer, number: Any) -> Value:
+    """The value of a computed number, plain or symbolic."""
+    number = plain(number)
+    return SymNumberValue(tx, number) if is_symbolic(number) else tx.constant(number)
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, SymNumberValue) or (
+        isinstance(value, ConstantValue) and issubclass(value.python_type(), _PLAIN)
+    )
+
+
+def _round(number: Any, digits: int | None = None) -> Any:
+    """torch's own `round(SymInt, -1)` gives the number back."""
+    if isinstance(number, torch.SymInt):
+        node = number.node.round(digits)
+        return torch.SymInt(node)
+    return builtins.round(number, digits)
+
+
+def _to_int(number: Any) -> Any:
+    return number if isinstance(number, torch.SymInt) else math.trunc(number)
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    "__int__": _to_int, "__index__": _to_int, "__trunc__": _to_int, "__float__": torch.sym_float, "__abs__": abs,
+    "__floor__": math.floor, "__ceil__": math.ceil, "__round__": _round, "__neg__": UNARY["-"], "__pos__": UNARY["+"],
+    **{f"__{name}__": BINARY[op] for name, op in (
+        ("add", "+"), ("sub", "-"), ("mul", "*"), ("floordiv", "//"), ("truediv", "/"), ("mod", "%"), ("pow", "**"),
+        ("and", "&"), ("or", "|"), ("xor", "^"), ("lshift", "<<"), ("rshift", ">>"))},
+    **{f"__{name}__": COMPARE[op] for name, op in (
+        ("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="))},
+}  # fmt: skip
+
+# Functions of numbers that have a symbolic form; with plain numbers they fold as ever.
+_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    math.floor: math.floor, math.ceil: math.ceil, math.trunc: _to_int, math.sqrt: torch.sym_sqrt,
+    torch.sym_max: torch.sym_max, torch.sym_min: torch.sym_min,
+    torch.sym_int: torch.sym_int, torch.sym_float: torch.sym_float, torch.sym_not: torch.sym_not,
+}  # fmt: skip
+_FUNCTIONS.update({
+    getattr(math, name): getattr(torch, f"_sym_{name}")
+    for name in ("cos", "cosh", "sin", "sinh", "tan", "tanh", "acos", "asin", "atan", "log2")
+})  # fmt: skip
+
+
+def _register(function: Any, symbolic: Callable[..., Any]) -> None:
+    @registry.on_call(function)
+    def call(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if not kwargs and any(arg.symbolic for arg in args) and all(map(_is_number, args)):
+            return compute(tx, symbolic, *args)
+        return fold_call(tx, function, args, kwargs)
+
+
+for _function, _symbolic in _FUNCTIONS.items():
+    _register(_function, _symbolic)
+
+
+@registry.on_call(torch._check)
+def _check(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """The condition is a fact from here on; where it fails, eager's error."""
+    condition = args[0] if args else kwargs["cond"]
+    if isinstance(condition, SymNumberValue) and isinstance(condition.number, torch.SymBool):
+        holds = condition.number.node.expect_true("", 0)
+    else:
+        holds = condition.truth(tx)
+    if not holds:
+        message = args[1] if len(args) > 1 else kwargs.get("message")
+        given = () if message is None or _is_none(message) else (tx.call(message, []),)
+        tx.raise_(RuntimeError, *given or ("Expected cond to be True, but got False.",))
+    return tx.constant(None)
+
+
+def _is_none(value: Value) -> bool:
+    return value.is_constant() and value.as_constant() is None
+
+
+@registry.wrap_type(int)
+def wrap_int(tx: Tracer, obj: int, source: Any) -> Value:
+    number = tx.sizes.number(obj, source)
+    return ConstantValue(obj, source, tx) if number is None else SymNumberValue(tx, number, source)
+
+
+def _load_number(builder: Builder, origin: Number) -> None:
+    """Pushes the number that the call brought."""
+    if origin.what == "int":
+        builder.load_source(origin.source)
+        return
+    builder.load_const(torch.Tensor.size if origin.what == "size" else torch.Tensor.stride)
+    builder.load_source(origin.source)
+    builder.load_const(origin.dim)
+    builder.call(2)
+
+
+@registry.result_if(is_symbolic)
+def number_result(tx: Tracer, node: Any, number: Any) -> Value:
+    tx.bind_number(number, node)
+    return SymNumberValue(tx, number)

@@ -16,6 +16,7 @@ from dyncomp.codegen import (
 from dyncomp.codegen.emit.cpp import emit
 from dyncomp.codegen.ir.printer import print_kernel
 from dyncomp.codegen.lower.graph import LoweredGraph, lower_graph
+from dyncomp.codegen.op_plan import NotPlannable, make_op_plan
 from dyncomp.codegen.plan import PlanData, make_plan
 from dyncomp.codegen.schedule.kernel import ScheduledKernel
 from dyncomp.codegen.schedule.scheduler import Schedule, schedule_graph
@@ -55,6 +56,8 @@ def compile_graph(aten: Any, options: Options | None = None) -> Callable[..., An
     Raises ToolchainError if kernels are needed and cannot be built.
     """
     options = options or Options()
+    if aten.sizes is not None:
+        return _compile_symbolic(aten, options)
     lowered = lower_graph(aten, options.kernels)
     schedule = schedule_graph(lowered)
     for name, count in lowered.fallbacks.items():
@@ -65,6 +68,20 @@ def compile_graph(aten: Any, options: Options | None = None) -> Callable[..., An
         log.write("plan", "%s", data)
     plan = load(data, {t: aten.constants[t] for _, t in data.constants}, built)
     if not aten.mutations or len(lowered.inputs) == 1:
+        return plan
+    return _checked_for_overlap(aten, plan, options.fallback or aten.run)
+
+
+def _compile_symbolic(aten: Any, options: Options) -> Callable[..., Any]:
+    """Sizes in registers, all operations ATen's own."""
+    try:
+        data = make_op_plan(aten)
+    except NotPlannable as reason:
+        counters.add_fallback(f"symbolic-sizes: {reason}")
+        return aten.run  # type: ignore[no-any-return]
+    options.dump("plan.txt", str(data))
+    plan = load(data, aten.constants, toolchain.Built({}, ()))
+    if not aten.mutations or data.inputs == 1:
         return plan
     return _checked_for_overlap(aten, plan, options.fallback or aten.run)
 

@@ -110,7 +110,7 @@ def _optimize_callable(target: Any, context: CompileContext) -> Any:
         raise OptionError(f"optimize takes a module, a function or another callable, got {type(target).__name__}")
     if isinstance(target, types.FunctionType):
         return _core.Dispatcher(target, context)
-    call = getattr(type(target), "__call__", None)
+    call = getattr(type(target), "__call__", None)  # noqa: B004 - the function behind it is wanted
     if isinstance(call, types.FunctionType):
         return types.MethodType(_core.Dispatcher(call, context), target)
     wrapper = caller_of(target)

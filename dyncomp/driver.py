@@ -89,7 +89,9 @@ def on_miss(func: types.FunctionType, args: tuple[Any, ...], owner: CompileConte
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return _leave_alone(func, owner, "function-transform", "called inside a torch.func transform")
     if torch._C._len_torch_function_stack() and not all(map(_only_sets_device, _get_current_function_mode_stack())):
-        return _leave_alone(func, owner, "function-mode", "called inside a TorchFunctionMode")
+        return _leave_alone(func, owner, "torch-mode", "called inside a TorchFunctionMode")
+    if torch._C._len_torch_dispatch_stack():
+        return _leave_alone(func, owner, "torch-mode", "called inside a TorchDispatchMode")
     entries = cache.entries()
     reason = _why_missed(entries, func, args)
     if reason is not None:

@@ -28,7 +28,7 @@ REASONS: dict[str, str] = {
     "context-manager": "Enter this context manager outside the compiled function.",
     "tensor-subclass": "Tensor subclasses with their own __torch_function__ or __torch_dispatch__ run as Python.",
     "unsupported-tensor": "Sparse, quantised, nested and lazily conjugated tensors run as Python; convert to a plain one first.",
-    "function-mode": "TorchFunctionModes watch single operations, so calls inside them run as Python; leave the mode before the call.",
+    "torch-mode": "Torch function and dispatch modes watch single operations, so calls inside them run as Python; leave the mode before the call.",
     "function-transform": "Inside torch.func transforms (vmap, grad, jvp) everything runs as Python; compile the code around them.",
     "autograd": "backward() and autograd.grad run as Python; compile the forward, call backward outside.",
     "random": "Draw the number outside the compiled function.",

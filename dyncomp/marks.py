@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-
 # In the class of an optimised module: the module that it stands for.
 ORIGINAL = "__dyncomp_original__"
 

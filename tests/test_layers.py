@@ -27,7 +27,7 @@ LAYERS = [
     {"__main__", "__init__"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-CODEGEN_MAY_USE = {"errors", "config", "log", "counters", "fake", "_frame", "codegen"}
+CODEGEN_MAY_USE = {"errors", "config", "log", "counters", "shape", "fake", "_frame", "codegen"}
 PEER = re.compile(
     r"torch\._dynamo|torch\._inductor|torch\.compile\b|torch\.export|_functorch\.(aot|partitioners|compile)|make_fx|_subclasses\.fake|symbolic_shapes"
 )

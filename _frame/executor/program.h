@@ -29,8 +29,7 @@ struct Frame {
   void leave() noexcept;
 
   const Program& program;
-  std::vector<at::Tensor> slots;     // the first `inputs` are borrowed from the caller, never counted, unless it gave them away
-  bool owns_inputs = false;
+  std::vector<at::Tensor> slots;     // the first `inputs` are borrowed from the caller, never counted, unless `owns_inputs`
   std::vector<int64_t> registers;
   std::vector<at::Tensor> over_arena;  // one a scratch step, made at its first run
   c10::Storage arena;                // its pointer is set while a call runs
@@ -41,6 +40,9 @@ struct Frame {
   bool arena_escaped() const noexcept;
   Block* block_ = nullptr;
   bool inference_ = false;
+
+ public:
+  bool owns_inputs = false;  // the caller gave its tensors away, so that they can go early
 };
 
 class Step {

@@ -168,6 +168,18 @@ bool read_range(const KindRow& row, PyObject* payload, Check& check) {
   return check.high != -1 || !PyErr_Occurred();
 }
 
+// A set pays from a few keys on.
+bool read_keys(const KindRow& row, PyObject* payload, Check& check) {
+  constexpr Py_ssize_t kFew = 4;
+  if (!PyTuple_Check(payload)) return wrong(row.name, "a tuple of keys", payload);
+  if (row.kind != Kind::no_item || PyTuple_GET_SIZE(payload) <= kFew) return true;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(payload); ++i) {
+    if (!PyUnicode_CheckExact(PyTuple_GET_ITEM(payload, i))) return true;
+  }
+  check.key_set = Ref::steal(PyFrozenSet_New(payload));
+  return static_cast<bool>(check.key_set);
+}
+
 bool read_payload(const KindRow& row, PyObject* payload, int32_t position, Check& check) {
   check.object = Ref::share(payload);
   switch (row.payload) {
@@ -177,7 +189,7 @@ bool read_payload(const KindRow& row, PyObject* payload, int32_t position, Check
     case Takes::weak: return hold_weakly(payload, &check.object, &check.weak);
     case Takes::constant: return is_constant(payload) || wrong(row.name, "a constant", payload);
     case Takes::length: return read_index(row.name, payload, &check.low);
-    case Takes::keys: return PyTuple_Check(payload) || wrong(row.name, "a tuple of keys", payload);
+    case Takes::keys: return read_keys(row, payload, check);
     case Takes::spec: check.tensor = tensor_guard(payload); return check.tensor != nullptr;
     case Takes::attributes: return is_attribute_pairs(payload) || wrong(row.name, "((name, object), ...)", payload);
     case Takes::boolean: check.low = payload == Py_True; return PyBool_Check(payload) || wrong(row.name, "a bool", payload);

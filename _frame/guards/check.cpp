@@ -29,9 +29,33 @@ bool check_dict_keys(PyObject* keys, PyObject* dict) {
   return true;
 }
 
-bool check_no_item(PyObject* keys, PyObject* dict) {
+namespace {
+
+enum class Disjoint { yes, no, unknown };
+
+// Looks up the dict's keys among ours: quicker when we have more of them. Unknown: a key whose comparison could run code.
+Disjoint keys_disjoint(PyObject* key_set, PyObject* dict) {
+  Py_ssize_t cursor = 0;
+  PyObject* key;
+  while (PyDict_Next(dict, &cursor, &key, nullptr)) {
+    if (!PyUnicode_CheckExact(key)) return Disjoint::unknown;
+    int found = PySet_Contains(key_set, key);
+    if (found < 0) PyErr_Clear();
+    if (found != 0) return Disjoint::no;
+  }
+  return Disjoint::yes;
+}
+
+}  // namespace
+
+bool check_no_item(const Check& check, PyObject* dict) {
   if (!PyDict_Check(dict)) return false;
   if (PyDict_GET_SIZE(dict) == 0) return true;
+  PyObject* keys = check.object.get();
+  if (check.key_set && PyDict_GET_SIZE(dict) < PyTuple_GET_SIZE(keys)) {
+    Disjoint disjoint = keys_disjoint(check.key_set.get(), dict);
+    if (disjoint != Disjoint::unknown) return disjoint == Disjoint::yes;
+  }
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); ++i) {
     PyObject* found = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(keys, i));
     if (found == nullptr && !PyErr_Occurred()) continue;

@@ -7,7 +7,7 @@ namespace dyncomp {
 // C-level length of a list, tuple, dict, set, str or bytes; -1 for anything else.
 Py_ssize_t length_of(PyObject* value);
 bool check_dict_keys(PyObject* keys, PyObject* dict);
-bool check_no_item(PyObject* keys, PyObject* dict);
+bool check_no_item(const Check& check, PyObject* dict);
 bool check_class_attrs(Check& check, PyObject* value);
 // C-level truth; -1 for a value that has none.
 int truth_of(PyObject* value);

@@ -66,7 +66,7 @@ bool Evaluation::holds(Check& check, PyObject* value) {
     case Kind::len: return length_of(value) == check.low;
     case Kind::empty: return length_of(value) == 0;
     case Kind::dict_keys: return check_dict_keys(check.object.get(), value);
-    case Kind::no_item: return check_no_item(check.object.get(), value);
+    case Kind::no_item: return check_no_item(check, value);
     case Kind::truth: return truth_of(value) == static_cast<int>(check.low);
     case Kind::same_as: return value == values_[check.low];
     case Kind::not_same_as: return value != values_[check.low];

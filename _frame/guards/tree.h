@@ -49,6 +49,7 @@ struct Check {
   bool unbounded = false;        // range without an upper end
   Ref object;                    // payload as given; a weak reference for `id` where possible
   bool weak = false;
+  Ref key_set;                   // no_item with many keys: they as a set, if all are exact strings
   std::unique_ptr<TensorGuard> tensor;
   std::unique_ptr<Program> program;
   PyObject* hint_type = nullptr;  // class_attrs: type and version tag that passed last (compared only)

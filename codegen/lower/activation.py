@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -9,7 +10,7 @@ from dyncomp.codegen.ir.nodes import Builder, Value
 from dyncomp.codegen.ir.types import FLOATS, compute_type
 from dyncomp.codegen.lower.builder import Lowering
 from dyncomp.codegen.lower.pointwise import result
-from dyncomp.codegen.lower.registry import lowering
+from dyncomp.codegen.lower.registry import Lower, lowering
 
 
 def clamp_low(b: Builder, value: Value, low: float) -> Value:
@@ -27,6 +28,16 @@ def _sigmoid(b: Builder, v: Value) -> Value:
     return b.op("sigmoid", v)
 
 
+def on_floats(lower: Lower) -> Lower:
+    """Integers are left to ATen, which refuses them."""
+
+    @functools.wraps(lower)
+    def checked(lx: Lowering, node: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        return lower(lx, node, x, *args, **kwargs) if compute_type(x.dtype) in FLOATS else None
+
+    return checked
+
+
 @lowering("aten.relu.default")
 def relu(lx: Lowering, node: Any, x: Any) -> Any:
     zero = 0.0 if compute_type(x.dtype) in FLOATS else 0
@@ -34,6 +45,7 @@ def relu(lx: Lowering, node: Any, x: Any) -> Any:
 
 
 @lowering("aten.gelu.default")
+@on_floats
 def gelu(lx: Lowering, node: Any, x: Any, approximate: str = "none") -> Any:
     def exact(b: Builder, v: Value) -> Value:
         cdf = b.op("add", b.const(1.0, v.dtype), b.op("erf", b.op("mul", v, b.const(math.sqrt(0.5), v.dtype))))
@@ -50,28 +62,31 @@ def gelu(lx: Lowering, node: Any, x: Any, approximate: str = "none") -> Any:
 
 
 @lowering("aten.silu.default")
+@on_floats
 def silu(lx: Lowering, node: Any, x: Any) -> Any:
     return result(lx, node, lambda b, v: b.op("mul", v, _sigmoid(b, v)), [x], x.dtype)
 
 
 @lowering("aten.mish.default")
+@on_floats
 def mish(lx: Lowering, node: Any, x: Any) -> Any:
     return result(lx, node, lambda b, v: b.op("mul", v, b.op("tanh", b.op("log1p", b.op("exp", v)))), [x], x.dtype)
 
 
 @lowering("aten.hardtanh.default")
+@on_floats
 def hardtanh(lx: Lowering, node: Any, x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
-    if compute_type(x.dtype) not in FLOATS:
-        return None
     return result(lx, node, lambda b, v: clamp_high(b, clamp_low(b, v, min_val), max_val), [x], x.dtype)
 
 
 @lowering("aten.hardsigmoid.default")
+@on_floats
 def hardsigmoid(lx: Lowering, node: Any, x: Any) -> Any:
     return result(lx, node, lambda b, v: b.op("div", _relu6_shifted(b, v), b.const(6.0, v.dtype)), [x], x.dtype)
 
 
 @lowering("aten.hardswish.default")
+@on_floats
 def hardswish(lx: Lowering, node: Any, x: Any) -> Any:
     def compute(b: Builder, v: Value) -> Value:
         return b.op("div", b.op("mul", v, _relu6_shifted(b, v)), b.const(6.0, v.dtype))
@@ -84,6 +99,7 @@ def _relu6_shifted(b: Builder, v: Value) -> Value:
 
 
 @lowering("aten.leaky_relu.default")
+@on_floats
 def leaky_relu(lx: Lowering, node: Any, x: Any, negative_slope: float = 0.01) -> Any:
     def compute(b: Builder, v: Value) -> Value:
         scaled = b.op("mul", v, b.const(float(negative_slope), v.dtype))
@@ -93,6 +109,7 @@ def leaky_relu(lx: Lowering, node: Any, x: Any, negative_slope: float = 0.01) ->
 
 
 @lowering("aten.elu.default")
+@on_floats
 def elu(lx: Lowering, node: Any, x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
     def compute(b: Builder, v: Value) -> Value:
         def c(value: float) -> Value:
@@ -105,6 +122,7 @@ def elu(lx: Lowering, node: Any, x: Any, alpha: float = 1.0, scale: float = 1.0,
 
 
 @lowering("aten.softplus.default")
+@on_floats
 def softplus(lx: Lowering, node: Any, x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
     def compute(b: Builder, v: Value) -> Value:
         scaled = b.op("mul", v, b.const(float(beta), v.dtype))
@@ -115,10 +133,8 @@ def softplus(lx: Lowering, node: Any, x: Any, beta: float = 1.0, threshold: floa
 
 
 @lowering("aten.threshold.default")
+@on_floats
 def threshold(lx: Lowering, node: Any, x: Any, limit: float, value: float) -> Any:
-    if compute_type(x.dtype) not in FLOATS:
-        return None
-
     def compute(b: Builder, v: Value) -> Value:
         return b.op("where", b.op("le", v, b.const(float(limit), v.dtype)), b.const(float(value), v.dtype), v)
 

@@ -92,7 +92,7 @@ class Lowering:
                 else:
                     value, source = number(b, operand, work or _number_type(operand)), "f64"
                 if compute is not None:
-                    whole = position in precise and not getattr(operand, "shape", ())
+                    whole = position in precise and not (isinstance(operand, Tensor) and operand.shape)
                     value = cast_to(b, value, source, compute_type(compute) if whole else compute)
                 values.append(value)
             return b.cast(function(b, *values), compute_type(dtype))

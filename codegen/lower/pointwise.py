@@ -155,6 +155,8 @@ def square(lx: Lowering, node: Any, x: Any) -> Any:
 
 @lowering("aten.frac.default")
 def frac(lx: Lowering, node: Any, x: Any) -> Any:
+    if compute_type(x.dtype) not in FLOATS:
+        return None  # ATen refuses integers
     return result(lx, node, lambda b, v: b.op("sub", v, b.op("trunc", v)), [x], x.dtype)
 
 
@@ -258,7 +260,7 @@ def div_mode(lx: Lowering, node: Any, x: Operand, y: Operand, rounding_mode: str
         return None
     assert work is not None
     steps = simple(f"div_{rounding_mode}")
-    if work in HALVES and getattr(y, "shape", ()):
+    if work in HALVES and isinstance(y, Tensor) and y.shape:
         steps = _div_trunc_half(work) if rounding_mode == "trunc" else _div_floor_half(work)
     return result(lx, node, steps, [x, y], work, precise=(1,))
 
@@ -370,6 +372,9 @@ def addc(lx: Lowering, node: Any, x: Any, first: Any, second: Any, value: Any = 
 
 @lowering("aten.lerp.Scalar", "aten.lerp.Tensor")
 def lerp(lx: Lowering, node: Any, start: Any, end: Any, weight: Operand) -> Any:
+    if compute_type(start.dtype) not in FLOATS:
+        return None  # ATen refuses integers
+
     def compute(b: Builder, s: Value, e: Value, w: Value) -> Value:
         gap = b.op("sub", e, s)
         near = b.op("add", s, b.op("mul", w, gap))

@@ -11,9 +11,10 @@ import torch.fx
 
 from dyncomp.aot.epilogue import Epilogue
 from dyncomp.aot.graph import AtenGraph
-from dyncomp.aot.sizes import GraphSizes, numbers_in
+from dyncomp.aot.sizes import GraphSizes
 from dyncomp.aot.tape import Constant, Input, Node, Tape, map_nodes
 from dyncomp.fake.tensor import TensorMeta, make_fake
+from dyncomp.shape.symbolic import numbers_in
 
 if TYPE_CHECKING:  # sympy comes with it, and static shapes never need it
     from dyncomp.shape.env import ShapeEnv
@@ -62,7 +63,7 @@ def _build(
     if env is not None:
         arguments = [(node.args, node.kwargs) for node in graph.nodes]
         sizes = GraphSizes(env, inputs, numbers_in([arguments, epilogue.outputs]))
-    return AtenGraph(graph, constants, mutations, outputs, original, sizes)
+    return AtenGraph(graph, constants, mutations, outputs, original, sizes=sizes)
 
 
 def _build_node(graph: torch.fx.Graph, node: Node, made: dict[Node, Any], constants: dict[str, Any]) -> Any:

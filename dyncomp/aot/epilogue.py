@@ -95,7 +95,6 @@ def _tensor_rule(
     owner: int,
     shared: FakeTensor | None,
 ) -> Rule:
-    meta = fake.meta
     if store.input is not None:
         return _alias(("input", store.input), inputs[store.input].meta, fake)
     if store.frozen:

@@ -37,9 +37,14 @@ class GraphSizes:
     """`program` computes the numbers that `index` places; its inputs are `Read`s."""
 
     def __init__(self, env: ShapeEnv, inputs: Sequence[Any], numbers: Iterable[Any]):
+        self.env = env
         distinct = {number_key(number): number for number in numbers if is_symbolic(plain(number))}
         self.index = {key: i for i, key in enumerate(distinct)}
         self.program: Program = value_program(env, list(distinct.values()), _readings(env, inputs))
+
+    def covering(self, inputs: Sequence[Any], numbers: Iterable[Any]) -> GraphSizes:
+        """The same for other numbers of the graph."""
+        return GraphSizes(self.env, inputs, numbers)
 
     def place(self, number: Any) -> int | None:
         """Which result of the program a number is; None for a plain one."""
@@ -100,16 +105,3 @@ def _read(inputs: Sequence[Any], read: Read) -> int:
     index, what, dim = read
     value = inputs[index]
     return value if what == "int" else value.size(dim) if what == "size" else value.stride(dim)  # type: ignore[no-any-return]
-
-
-def numbers_in(value: Any) -> Iterator[Any]:
-    """Symbolic numbers in nested arguments."""
-    if isinstance(value, tuple | list):
-        for item in value:
-            yield from numbers_in(item)
-    elif isinstance(value, dict):
-        yield from numbers_in(list(value.values()))
-    elif isinstance(value, slice):
-        yield from numbers_in([value.start, value.stop, value.step])
-    elif is_symbolic(value):
-        yield value

@@ -81,7 +81,8 @@ class TraceMode(FakeMode):
     def _functional(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
         known = constant.evaluate(facts, args, kwargs)
         if known is not None:
-            return self._lift(known.constant) if type(known) is FakeTensor else known
+            literal = known.constant if type(known) is FakeTensor else None
+            return known if literal is None else self._lift(literal)
         self._refuse_data_dependence(facts, args)
         if facts.op._schema.name in HIDDEN_WRITES:
             return normalize.batch_norm(self, facts, args, kwargs)

@@ -30,9 +30,6 @@ class _Generator:
 
     def __call__(self, graph: aot.AtenGraph, stage: str = "graph") -> Callable[..., Any]:
         self.dump(f"aten_{stage}.py", str(graph))
-        if graph.sizes is not None:
-            counters.add_fallback("symbolic-sizes")
-            return graph.run
         generator = importlib.import_module("dyncomp.codegen.compile")
         given = {"dump": self.dump, "fallback": self.fallback}
         try:

@@ -16,7 +16,7 @@ import struct
 import sys
 import types
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -27,6 +27,8 @@ from dyncomp.guards.source import ROWS, Const, Local, Source, Weak
 from dyncomp.shape.int_program import Program
 
 Plain = Any
+T = TypeVar("T")
+_KNOWN: dict[str, Any] = {}
 _TORCH_NAMED = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme)
 
 
@@ -134,7 +136,16 @@ def encode(value: Any) -> Plain:
     return _encode_named(value)
 
 
+def know(name: str, value: T) -> T:
+    """Makes an object that every process has for itself known by a name of ours; returns it."""
+    _KNOWN[name] = value
+    return value
+
+
 def _encode_named(value: Any) -> Plain:
+    for known, own in _KNOWN.items():
+        if own is value:
+            return ["known", known]
     if isinstance(value, types.ModuleType):
         if sys.modules.get(value.__name__) is value:
             return ["module", value.__name__]
@@ -144,7 +155,8 @@ def _encode_named(value: Any) -> Plain:
         if module is not None and module.__dict__ is value:
             return ["module_dict", name]
     else:
-        module_name, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+        owner = getattr(value, "__objclass__", value)  # of a method written in C
+        module_name, qualname = getattr(owner, "__module__", None), getattr(value, "__qualname__", None)
         if isinstance(module_name, str) and isinstance(qualname, str) and module_name in sys.modules:
             if _find(module_name, qualname) is value:
                 return ["object", module_name, qualname]
@@ -190,6 +202,8 @@ def decode(data: Plain) -> Any:
             return importlib.import_module(name)
         case ["module_dict", name]:
             return importlib.import_module(name).__dict__
+        case ["known", name]:
+            return _KNOWN[name]
         case ["object", module_name, qualname]:
             return _find(module_name, qualname)
         case _:

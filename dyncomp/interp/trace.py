@@ -17,6 +17,9 @@ import torch
 from torch import fx
 
 from dyncomp import config, marks
+from dyncomp.bytecode.canonical import canonical
+from dyncomp.bytecode.continuation import is_resume, locate
+from dyncomp.bytecode.handled import handled_slots
 from dyncomp.errors import GraphBreak
 from dyncomp.fake import DataDependentShape, DataDependentValue, FakeMode, NoShapeRule
 from dyncomp.guards.record import GuardList
@@ -24,8 +27,8 @@ from dyncomp.guards.source import ClassAttr, Const, Func, FuncCode, FuncGlobals,
 from dyncomp.interp.effects import Effects
 from dyncomp.interp.inline import inline
 from dyncomp.interp.machine import Frame, StopTracing, UnreadArgument
-from dyncomp.interp.rerun import may_fail
 from dyncomp.interp.number_nodes import NumberNodes
+from dyncomp.interp.rerun import may_fail
 from dyncomp.interp.sizes import Sizes
 from dyncomp.shape.errors import DataDependent
 from dyncomp.shape.symbolic import is_symbolic
@@ -452,7 +455,17 @@ class Trace:
         current = self.frames[-1].current_exception() if self.frames else None
         if current is not None and current is not value:
             value.links.setdefault("__context__", current)
+        if current is None and self._resumed_in_handler():
+            raise GraphBreak("exception", "raising in an except block that began before a graph break")
         raise PyRaise(value)
+
+    def _resumed_in_handler(self) -> bool:
+        """True inside an `except` or `finally` block that was entered before this frame resumed: what it handles is unknown."""
+        top = self.top
+        if top is None or not is_resume(top.code):
+            return False
+        user, index = locate(top.code, top.op.index)
+        return len(handled_slots(canonical(user))[index] or ()) > len(top.handled)
 
     def raise_real(self, error: BaseException) -> NoReturn:
         try:

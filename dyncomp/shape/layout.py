@@ -114,8 +114,9 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     if is_contiguous(shape, strides):
         return True
     expected = 1
-    for dim in sorted(range(len(shape)), key=lambda d: (shape[d] < 2, strides[d])):
-        if shape[dim] < 2:
+    small = [has_zero((size,)) or is_one(size) for size in shape]
+    for dim in sorted(range(len(shape)), key=lambda d: (small[d], strides[d])):
+        if small[dim]:
             return True
         if strides[dim] != expected:
             return False

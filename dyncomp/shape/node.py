@@ -343,7 +343,11 @@ class SymNode:
             if self.is_constant() and other.is_constant():
                 truth = TRUE if self.shape_env.hint(truth) else FALSE
             return self._make(truth, bool)
-        return self._make(integers(self.expr, other.expr), bool)
+        key = (integers.__name__, self.expr, other.expr)
+        truth = _memo.get(key)
+        if truth is None:
+            truth = _memo[key] = integers(self.expr, other.expr)
+        return self._make(truth, bool)
 
     def eq(self, other: SymNode) -> SymNode:
         if self.pytype is bool:

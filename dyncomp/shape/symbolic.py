@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import math
 import operator
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -122,3 +122,16 @@ def layout_of(
         else:
             steps[dim] = strides[dim] if stride_at is None else stride_at(dim)
     return shape, tuple([steps[dim] for dim in range(len(sizes))])
+
+
+def numbers_in(value: Any) -> Iterator[Any]:
+    """Symbolic numbers in nested arguments."""
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from numbers_in(item)
+    elif isinstance(value, dict):
+        yield from numbers_in(list(value.values()))
+    elif isinstance(value, slice):
+        yield from numbers_in([value.start, value.stop, value.step])
+    elif is_symbolic(value):
+        yield value

@@ -32,7 +32,6 @@ from dyncomp.values.mapping import ComposedKey, DictValue, IdentityKey
 from dyncomp.values.pure import is_pure
 from dyncomp.values.registry import call_rule, wrap_type
 
-
 _MEMBERS = frozenset(name for cls in types.FunctionType.__mro__ for name in vars(cls))
 # What a function's own members hold; reading them runs nothing.
 _DATA_ATTRIBUTES = frozenset(
@@ -269,7 +268,7 @@ class FunctionValue(Value):
     def setattr(self, tx: Tracer, name: str, value: Value) -> None:
         if name in ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__"):
             raise GraphBreak("unsupported-mutation", f"setting {name} of {self.qualname}")
-        if not name in _MEMBERS:
+        if name not in _MEMBERS:
             self._namespace(tx).store(tx, tx.constant(name), value)
         elif self.outside is None:
             self._special[name] = value

@@ -156,6 +156,10 @@ def call_unbound_method(tx: Tracer, fn: Any, args: Sequence[Value], kwargs: dict
 
 @registry.call_if(lambda fn: getattr(fn, "_torchdynamo_disable", False) is True, priority=5)
 def call_disabled(tx: Tracer, fn: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    # Some functions of the tables get this wrapper when torch's own compiler is loaded (torch.manual_seed).
+    for known in (fn, getattr(fn, "_torchdynamo_orig_callable", None)):
+        if _hashable(known) and known in _BREAKS:
+            raise GraphBreak(*_BREAKS[known])
     raise GraphBreak(
         "disabled-function", f"{getattr(fn, '__qualname__', fn)} is kept out of compilers by torch"
     )

@@ -21,6 +21,7 @@ import torch
 from dyncomp._frame import _core
 from dyncomp.errors import GraphBreak
 from dyncomp.fake import DataDependentValue, FakeTensor, UnsupportedTensor
+from dyncomp.guards.plain import know
 from dyncomp.guards.source import Const, SlotAttr, Source, Weak, attribute
 from dyncomp.shape.symbolic import is_symbolic
 from dyncomp.values import registry, torch_names
@@ -32,7 +33,7 @@ from dyncomp.values.operators import BINARY, COMPARE, INPLACE, UNARY
 PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter)
 
 _NUMBER = (int, float, complex, bool)
-_A_TENSOR = Const(torch.empty(0), "a tensor")  # stands for all of them where their class is guarded
+_A_TENSOR = Const(know("a tensor", torch.empty(0)), "a tensor")  # stands for all of them where their class is guarded
 
 
 class TensorValue(Value):

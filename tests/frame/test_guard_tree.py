@@ -317,6 +317,25 @@ def test_absent_items():
     assert check("no_item", ("a",), [])[2] == "expected a dict, found list"
 
 
+def test_many_keys_absent_from_a_dict():
+    many = tuple(f"k{i}" for i in range(50))
+    assert check("no_item", many, {}) is None
+    assert check("no_item", many, {"c": 1, "d": 2}) is None
+    assert check("no_item", many, {"c": 1, "k49": 2}) == (0, "no_item", "key 'k49': expected absent, found present")
+    assert check("no_item", many, dict.fromkeys(f"c{i}" for i in range(99))) is None
+    assert check("no_item", many, dict.fromkeys(map("k{}".format, range(49, 200)))) is not None
+
+
+def test_many_keys_beside_keys_that_are_no_strings():
+    class Text(str):
+        pass
+
+    many = tuple(f"k{i}" for i in range(50))
+    assert check("no_item", many, {1: 2, (): 3}) is None
+    assert check("no_item", many, {1: 2, Text("k3"): 3}) is not None
+    assert check("no_item", (1, 2, 3, 4, 5, 6), {"k": 1, 6.0: 2}) is not None
+
+
 def test_class_attributes_by_version():
     class Base:
         def forward(self):

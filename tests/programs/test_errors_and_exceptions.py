@@ -50,7 +50,7 @@ def test_cause_and_context(C):
                 if how == 0:
                     raise ValueError("outer") from error
                 if how == 1:
-                    raise ValueError("outer")  # noqa: B904
+                    raise ValueError("outer")
                 raise ValueError("outer") from None
         except ValueError as error:
             return x + 1, repr(error.__cause__), repr(error.__context__), error.__suppress_context__
@@ -98,7 +98,7 @@ def test_exception_variable_is_deleted(C):
         except ValueError as e:
             y = x + len(str(e))
         try:
-            return y, e  # noqa: F821
+            return y, e
         except NameError as error:
             return y, type(error).__name__
 
@@ -120,7 +120,7 @@ def test_except_tuple_and_order(C):
             return x + 1
         except A:
             return x + 2
-        except Exception:  # noqa: BLE001
+        except Exception:
             return x + 3
         finally:
             x.mul_(1)
@@ -243,7 +243,7 @@ def test_exception_in_exit_and_enter(C):
                 x = x + 1
                 if where == "body":
                     raise TypeError("body")
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             return x, repr(error)
         return x, ""
 
@@ -338,7 +338,7 @@ def test_keyboard_interrupt_and_system_exit_pass(C):
         y = x + 1
         try:
             raise cls(3)
-        except Exception:  # noqa: BLE001
+        except Exception:
             return y
 
     fast = C(f)
@@ -346,7 +346,7 @@ def test_keyboard_interrupt_and_system_exit_pass(C):
     for cls in (KeyboardInterrupt, SystemExit, GeneratorExit):
         try:
             out.append(fast(ones(), cls))
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             out.append((type(error).__name__, error.args))
     return out
 
@@ -532,3 +532,19 @@ def test_singular_matrix_is_caught(C):
 
     fast = C(f)
     return fast(torch.eye(2)), fast(torch.zeros(2, 2)), fast(torch.eye(2) * 2)
+
+
+@program
+def test_input_written_before_an_error_that_depends_on_data(C):
+    log = []
+
+    def f(x, t, i):
+        log.append(len(log))
+        x.add_(1)
+        y = t[i] + x
+        x.mul_(2)
+        return y
+
+    fast = C(f)
+    x, t = ones(), torch.arange(4.0)
+    return fast(x, t, torch.tensor([1, 2])), outcome(fast, x, t, torch.tensor([0, 7]))[0], x, log

@@ -243,7 +243,7 @@ def test_iteration_number_in_a_print_free_log(C):
     return [fast(ones()) for _ in range(6)], meter.count
 
 
-@program(graphs=1)
+@program(graphs=2)
 def test_strides_of_size_one_dims(C):
     fast = C(lambda x: x + 1)
     a = torch.ones(1, 4)

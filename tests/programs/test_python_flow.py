@@ -11,7 +11,7 @@ def test_return_in_finally_wins(C):
         try:
             return x + 1
         finally:
-            return x + 2  # noqa: B012
+            return x + 2
 
     return C(f)(ones())
 
@@ -293,7 +293,7 @@ def test_del_global(C):
 
     def f(x):
         global _SHORT_LIVED
-        y = x + _SHORT_LIVED  # noqa: F821
+        y = x + _SHORT_LIVED
         del _SHORT_LIVED
         return y
 
@@ -462,7 +462,7 @@ def test_class_statement_inside(C):
 @program
 def test_lambda_default_and_varargs(C):
     def f(x):
-        g = lambda a, *rest, b=2, **kw: a + b + len(rest) + len(kw)  # noqa: E731
+        g = lambda a, *rest, b=2, **kw: a + b + len(rest) + len(kw)
         return g(x), g(x, 1, 2, b=0, z=1)
 
     return C(f)(ones())

@@ -601,7 +601,7 @@ def test_abstract_class(C):
 
 @program
 def test_registered_abc_changes_isinstance(C):
-    class Base(abc.ABC):  # noqa: B024
+    class Base(abc.ABC):
         pass
 
     class Other:

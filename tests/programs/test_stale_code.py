@@ -30,7 +30,7 @@ def test_defaults_replaced(C):
 
 @program
 def test_mutable_default(C):
-    def f(x, seen=[]):  # noqa: B006
+    def f(x, seen=[]):
         seen.append(len(seen))
         return x + sum(seen)
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.train.train_checks import check_function, check_module, compare_grads, leaves
 
 import dyncomp
+from tests.train.train_checks import check_function, check_module, compare_grads, leaves
 
 BACKENDS = pytest.mark.parametrize("backend", ["aot_eager", "codegen"])
 

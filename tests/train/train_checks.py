@@ -3,9 +3,9 @@
 import copy
 
 import torch
-from tests.support import assert_same
 
 import dyncomp
+from tests.support import assert_same
 
 
 def leaves(inputs):

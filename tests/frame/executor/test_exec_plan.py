@@ -25,6 +25,28 @@ def test_a_plan_returns_a_tuple_or_the_single_value():
     assert type(y) is torch.Tensor and not y.requires_grad
 
 
+def test_the_single_form_of_a_plan_shares_its_program():
+    x = torch.randn(4)
+    pair = plan(1, ADD, [("slot", 1)])
+    one = pair.single()
+    assert torch.equal(one(x), x + 1) and torch.equal(pair(x)[0], x + 1)
+    assert one.data() == {**pair.data(), "single": True}
+    del pair
+    gc.collect()
+    assert torch.equal(one(x), x + 1)
+    with pytest.raises(ValueError, match="2 outputs has no single form"):
+        plan(1, ADD, [("slot", 1), ("input", 0)]).single()
+
+
+def test_profile_times_every_instruction():
+    x = torch.randn(4)
+    p = plan(1, ADD, [("slot", 1)])
+    spent = p.profile(x)
+    assert len(spent) == len(p.data()["code"]) and all(ns >= 0 for ns in spent)
+    with pytest.raises(TypeError, match="was called with 2"):
+        p.profile(x, x)
+
+
 def test_every_kind_of_output():
     x, marker = torch.randn(4), object()
     code = [*ADD, ("size", 0, 0, 0)]

@@ -1,0 +1,238 @@
+"""Plans for graphs with symbolic sizes: one ATen call an operation, sizes computed in registers.
+
+    view = aten.view(x, [2*s0, 5])     size r0 = x.size(0); int r1 = r0 * 2; view_rel t x (r1, 5) (5, 1) 0
+    relu = aten.relu(view)             op aten::relu(t) -> u; expect u (r1, 5) (5, 1)
+
+No kernels are generated here.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+
+from dyncomp._frame._exec import Slot
+from dyncomp.codegen.plan import PlanData
+from dyncomp.fake.facts import Kind, facts_of
+from dyncomp.fake.tensor import FakeTensor
+from dyncomp.shape.symbolic import is_symbolic, numbers_in, plain
+
+_INT_OPERATIONS = frozenset({"add", "sub", "mul", "floordiv", "mod", "min", "max"})
+
+
+class NotPlannable(Exception):
+    """The executor has no instruction for something in the graph."""
+
+
+def make_op_plan(graph: Any) -> PlanData:
+    """Raises NotPlannable."""
+    return _Planner(graph).run()
+
+
+class _Planner:
+    def __init__(self, graph: Any):
+        self.graph = graph
+        self.nodes = list(graph.graph.nodes)
+        vals = [node.meta["val"] for node in graph.placeholders]
+        if not all(isinstance(val, FakeTensor) for val in vals):
+            raise NotPlannable("a number as an input")
+        self.sizes = graph.sizes.covering(vals, self._numbers())
+        self.slot_of: dict[Any, int] = {node: i for i, node in enumerate(graph.placeholders)}
+        self.slots = len(vals)
+        self.constants: list[tuple[int, str]] = []
+        self.ops: list[tuple[str, str]] = []
+        self.code: list[tuple[Any, ...]] = []
+        self.registers: list[Any] = []
+
+    def _numbers(self) -> list[Any]:
+        found = list(numbers_in([(node.args, node.kwargs) for node in self.nodes]))
+        found += numbers_in(self.graph.outputs)
+        for node in self.nodes:
+            for val in _tensors(node.meta.get("val")):
+                found += numbers_in([val.meta.shape, val.meta.strides, val.meta.offset])
+                if node.op == "call_function" and _is_view(node):
+                    found += numbers_in([_delta(node, val)])
+        return found
+
+    def run(self) -> PlanData:
+        self._compute_numbers()
+        last_use = self._last_uses()
+        for node in self.nodes:
+            if node.op == "get_attr":
+                self.constants.append((self._new_slot(node), node.target))
+            elif node.op == "call_function":
+                self._operation(node)
+                for dead in last_use.get(node, ()):
+                    self.code.append(("free", self.slot_of[dead]))
+        for position, node in self.graph.mutations:
+            self.code.append(("write_back", position, self.slot_of[node]))
+        outputs = self._outputs()
+        return PlanData(
+            len(self.graph.placeholders), self.slots, self.constants, [], self.ops, self.code, outputs, 0
+        )
+
+    # ---- numbers
+
+    def _compute_numbers(self) -> None:
+        program = self.sizes.program
+        values: list[Any] = []
+        for register, (index, what, dim) in enumerate(program.inputs):
+            self.code.append((what, register, index, dim))
+            values.append(("s", register))
+        count = len(values)
+        for name, *operands in program.code:
+            if name == "const":
+                values.append(operands[0])
+                continue
+            if name not in _INT_OPERATIONS:
+                raise NotPlannable(f"{name} of sizes")
+            self.code.append(("int", count, name, *[values[i] for i in operands]))
+            values.append(("s", count))
+            count += 1
+        self.registers = [values[i] for i in program.results]
+
+    def _value(self, value: Any) -> Any:
+        """An argument of an instruction."""
+        if isinstance(value, fx.Node):
+            return Slot(self.slot_of[value])
+        if isinstance(value, tuple | list):
+            return tuple([self._value(item) for item in value])
+        if not is_symbolic(value):
+            return value
+        place = self.sizes.place(value)
+        return plain(value) if place is None else self.registers[place]
+
+    # ---- operations
+
+    def _operation(self, node: fx.Node) -> None:
+        if node.target is operator.getitem:
+            self._item(node)
+        elif _is_view(node) and isinstance(node.meta["val"], FakeTensor):
+            self._view(node, node.args[0], node.meta["val"])
+        elif not _is_view(node):
+            self._call(node)
+
+    def _view(self, node: fx.Node, base: Any, val: FakeTensor) -> None:
+        source = self.slot_of[base]
+        slot = self._new_slot(node)
+        shape, strides, delta = self._value(val.meta.shape), self._value(val.meta.strides), self._value(_delta(node, val))
+        self.code.append(("view_rel", slot, source, shape, strides, delta))
+
+    def _item(self, node: fx.Node) -> None:
+        whole: Any = node.args[0]
+        if _is_view(whole):
+            self._view(node, whole.args[0], node.meta["val"])
+        elif node.args[1] in self.slot_of[whole]:  # type: ignore[operator]
+            self.slot_of[node] = self.slot_of[whole][node.args[1]]  # type: ignore[index]
+
+    def _call(self, node: fx.Node) -> None:
+        target = _with_number(node)
+        args = self._value(node.args)
+        kwargs = {name: self._value(value) for name, value in node.kwargs.items()}
+        val = node.meta["val"]
+        if isinstance(val, FakeTensor):
+            slot = self._new_slot(node)
+            self.code.append(("op", self._op(target), args, kwargs, (slot,)))
+            self._expect(slot, val)
+            return
+        used = {user.args[1] for user in node.users}
+        if not isinstance(val, tuple | list):
+            raise NotPlannable(f"the result of {target}")
+        slots = {i: self._new_slot() for i, item in enumerate(val) if i in used and isinstance(item, FakeTensor)}
+        self.slot_of[node] = slots  # type: ignore[assignment]
+        outs = tuple([slots.get(i) for i in range(len(val))])
+        listed = isinstance(target._schema.returns[0].type, torch.ListType)
+        self.code.append(("op", self._op(target), args, kwargs, (outs,) if listed else outs))
+        for i, slot in slots.items():
+            self._expect(slot, val[i])
+
+    def _expect(self, slot: int, val: FakeTensor) -> None:
+        self.code.append(("expect", slot, self._value(val.meta.shape), self._value(val.meta.strides)))
+
+    def _op(self, target: Any) -> int:
+        key = (target._schema.name, "" if target._overloadname == "default" else target._overloadname)
+        if key not in self.ops:
+            self.ops.append(key)
+        return self.ops.index(key)
+
+    def _new_slot(self, node: Any = None) -> int:
+        if node is not None:
+            self.slot_of[node] = self.slots
+        self.slots += 1
+        return self.slots - 1
+
+    # ---- ends
+
+    def _last_uses(self) -> dict[fx.Node, list[fx.Node]]:
+        """After which node each slot is free. Views hold their memory themselves."""
+        kept = set(self.graph.placeholders) | {n for n in self.nodes if n.op == "get_attr"}
+        kept |= {rule[1] for rule in self.graph.outputs if rule[0] == "node"} | {n for _, n in self.graph.mutations}
+        kept |= {node.args[0] for node in kept if node.target is operator.getitem}  # type: ignore[misc]
+        result: dict[fx.Node, list[fx.Node]] = {}
+        seen: set[fx.Node] = set()
+        for node in reversed(self.nodes):
+            for parent in node.all_input_nodes:
+                single = isinstance(parent.meta.get("val"), FakeTensor)
+                if parent not in seen and parent not in kept and single and node.op == "call_function":
+                    result.setdefault(node, []).append(parent)
+                seen.add(parent)
+        return result
+
+    def _outputs(self) -> list[tuple[Any, ...]]:
+        outputs: list[tuple[Any, ...]] = []
+        for rule in self.graph.outputs:
+            kind = rule[0]
+            if kind == "node":
+                outputs.append(("slot", self.slot_of[rule[1]]))
+            elif kind == "output":
+                outputs.append(outputs[rule[1]])
+            elif kind == "view" and rule[1][0] in ("input", "output"):
+                (base_kind, position), sizes, strides, offset = rule[1:]
+                source = outputs[position][1] if base_kind == "output" else position
+                slot = self._new_slot()
+                self.code.append(("view_rel", slot, source, *map(self._value, (tuple(sizes), tuple(strides), offset))))
+                outputs.append(("slot", slot))
+            elif kind == "const" and is_symbolic(rule[1]):
+                value = self._value(rule[1])
+                outputs.append(value if isinstance(value, tuple) else ("const", value))
+            elif kind in ("const", "input"):
+                outputs.append(tuple(rule))
+            else:
+                raise NotPlannable(f"an output that is a {kind}")
+        return outputs
+
+
+def _tensors(val: Any) -> list[FakeTensor]:
+    items = val if isinstance(val, tuple | list) else [val]
+    return [item for item in items if isinstance(item, FakeTensor)]
+
+
+def _is_view(node: fx.Node) -> bool:
+    target: Any = node.target
+    if target is operator.getitem:
+        return _is_view(node.args[0])  # type: ignore[arg-type]
+    same_dtype = target is not torch.ops.aten.view.dtype and "view_as" not in target._schema.name
+    return facts_of(target).kind is Kind.VIEW and same_dtype
+
+
+def _with_number(node: fx.Node) -> Any:
+    """The overload that takes a number where this call gives a symbolic one for a tensor: `mul.Scalar`."""
+    target: Any = node.target
+    arguments = target._schema.arguments
+    tensors = [a for a, value in zip(arguments, node.args, strict=False) if isinstance(a.type, torch.TensorType) and is_symbolic(value)]
+    if not tensors:
+        return target
+    scalar = target._overloadname.replace("Tensor", "Scalar")
+    packet = target.overloadpacket
+    if scalar == target._overloadname or scalar not in packet.overloads():
+        raise NotPlannable(f"{target} of a number")
+    return getattr(packet, scalar)
+
+
+def _delta(node: Any, val: FakeTensor) -> Any:
+    """Elements between the first one of a view and that of its base."""
+    base = node.args[0].args[0] if node.target is operator.getitem else node.args[0]
+    return val.meta.offset - base.meta["val"].meta.offset

@@ -174,7 +174,7 @@ class _Planner:
         result: dict[fx.Node, list[fx.Node]] = {}
         seen: set[fx.Node] = set()
         for node in reversed(self.nodes):
-            for parent in node.all_input_nodes:
+            for parent in _reads(node):
                 single = isinstance(parent.meta.get("val"), FakeTensor)
                 if parent not in seen and parent not in kept and single and node.op == "call_function":
                     result.setdefault(node, []).append(parent)
@@ -230,6 +230,13 @@ def _with_number(node: fx.Node) -> Any:
     if scalar == target._overloadname or scalar not in packet.overloads():
         raise NotPlannable(f"{target} of a number")
     return getattr(packet, scalar)
+
+
+def _reads(node: fx.Node) -> list[fx.Node]:
+    """The nodes whose slots the instructions of a node read; one of several views is made from their base."""
+    if node.target is operator.getitem and _is_view(node):
+        return [*node.all_input_nodes, node.args[0].args[0]]  # type: ignore[union-attr, list-item]
+    return node.all_input_nodes
 
 
 def _delta(node: Any, val: FakeTensor) -> Any:

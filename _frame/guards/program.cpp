@@ -143,7 +143,7 @@ bool ffloordiv(const Values& v, int64_t* r) {
 
 bool fpow(const Values& v, int64_t* r) {
   double a = v.x(), b = v.y();
-  if ((a == 0.0 && b < 0) || (a < 0 && std::isfinite(a) && std::isfinite(b) && b != std::floor(b))) return false;
+  if ((a == 0.0 && b < 0 && std::isfinite(b)) || (a < 0 && std::isfinite(a) && std::isfinite(b) && b != std::floor(b))) return false;
   double result = std::pow(a, b);
   if (std::isinf(result) && std::isfinite(a) && std::isfinite(b)) return false;
   return give(result, r);

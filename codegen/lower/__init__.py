@@ -5,6 +5,7 @@ from dyncomp.codegen.lower import (  # noqa: F401  (importing a file registers i
     activation,
     casts,
     factories,
+    gradients,
     indexing,
     norms,
     pointwise,

@@ -25,7 +25,15 @@ from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.graph import AtenGraph
 from dyncomp.aot.interpret import typed_errors
 from dyncomp.aot.normalize import drop_unread_statistics
-from dyncomp.aot.partition import Saved, Visible, backward_nodes, choose_saved, extract_backward, kept_by_eager
+from dyncomp.aot.partition import (
+    Saved,
+    Visible,
+    backward_nodes,
+    choose_saved,
+    extract_backward,
+    kept_by_eager,
+    packed_meta,
+)
 from dyncomp.aot.record import Pattern, Recording, Rule, record
 from dyncomp.aot.store import Recorder
 from dyncomp.aot.tape import Input, Node, Tape, is_random, memory_root, parents
@@ -149,6 +157,9 @@ def _build_forward(
 
 def _saved_rule(recorder: Recorder, one: Saved, owner: dict[Node, int], rules: list[Rule]) -> Rule:
     node = one.node
+    packed = packed_meta(node)
+    if packed is not None:
+        return ("node", recorder.emit(aten._to_copy.default, (node,), {"dtype": packed.dtype}, packed))
     output = owner.get(node)
     if output is not None and not one.copied:
         shown = rules[output][1]
@@ -187,7 +198,7 @@ def _build_backward(
     recorder = Recorder()
     recorder.tape = new
     epilogue = own_memory(recorder, Epilogue(rules, []))
-    metas = [node.meta for node in [*saved, *recording.tangents]]
+    metas = [packed_meta(node) or node.meta for node in [*saved, *recording.tangents]]
     graph = build_graph(recorder.tape, [make_fake(meta) for meta in metas], epilogue, gm)
     graph.consumed = tuple(range(len(saved)))
     return graph

@@ -132,7 +132,9 @@ def _base_of(value: FakeTensor) -> Any:
 
 def _check_history(value: FakeTensor) -> None:
     if value.requires_grad and value.grad_fn is None:
-        raise Unsupported("an output that requires grad and has no history: a leaf made inside, or a view under no_grad")
+        raise Unsupported(
+            "an output that requires grad and has no history: a leaf made inside, or a view under no_grad"
+        )
 
 
 def _view(base: tuple[str, int], base_meta: TensorMeta, meta: TensorMeta, differentiable: bool) -> Rule:

@@ -102,8 +102,8 @@ def choose_saved(tape: Tape, tangents: Iterable[Node], results: list[Node], visi
 
 
 def extract_backward(
-    tape: Tape, saved: list[Node], tangents: list[Node], results: list[Node | None]
-) -> tuple[Tape, list[Node | None]]:
+    tape: Tape, saved: list[Node], tangents: list[Node], results: list[Node]
+) -> tuple[Tape, list[Node]]:
     """The backward as a tape of its own: inputs are the saved values, then the tangents.
 
     Forward nodes that must be computed again come just before their first use.
@@ -111,8 +111,12 @@ def extract_backward(
     made: dict[Node, Node] = {}
     new: Tape = []
     for index, node in enumerate([*saved, *tangents]):
-        made[node] = Node(Input, (index,), {}, node.meta, node.line)
-        new.append(made[node])
+        entered = Node(Input, (index,), {}, packed_meta(node) or node.meta, node.line)
+        new.append(entered)
+        if packed_meta(node) is not None:
+            entered = Node(aten._to_copy.default, (entered,), {"dtype": node.meta.dtype}, node.meta, node.line)
+            new.append(entered)
+        made[node] = entered
     behind = backward_nodes(tape, tangents)
 
     def build(node: Node) -> Node:
@@ -125,11 +129,19 @@ def extract_backward(
             new.append(made[wanted])
         return made[node]
 
-    live = _ancestors(tape, {node for node in results if node is not None})
+    live = _ancestors(tape, set(results))
     for node in live:
         if node in behind:
             build(node)
-    return new, [None if node is None else build(node) for node in results]
+    return new, [build(node) for node in results]
+
+
+def packed_meta(node: Node) -> TensorMeta | None:
+    """How a value is kept in less memory, without loss: random masks are zeros and ones. None: as it is."""
+    meta = node.meta
+    if node.op is not aten.bernoulli.p or meta.dtype is torch.bool or meta.offset:
+        return None
+    return TensorMeta(meta.shape, meta.strides, torch.bool, meta.device)
 
 
 def backward_nodes(tape: Tape, tangents: Iterable[Node]) -> set[Node]:
@@ -202,7 +214,7 @@ def _price(node: Node, needed: set[Node], visible: Visible) -> float:
     """What keeping a value costs, in bytes. What eager keeps anyway is cheap if it belongs to the caller."""
     if type(node.meta) is not TensorMeta or _is_view(node):
         return INFINITE
-    size = max(prod(node.meta.shape), 1) * node.meta.dtype.itemsize
+    size = max(prod(node.meta.shape), 1) * (packed_meta(node) or node.meta).dtype.itemsize
     if node.op is Input:
         return 1e-3 * size if node.args[0] in visible.kept_inputs else 2 * size
     return 2 * size if _is_copied(node, needed, visible) else size
@@ -241,5 +253,3 @@ def kept_by_eager(forward: Tape, backward: Tape) -> set[int]:
     read = {parent for node in backward for parent in parents(node) if parent in inside}
     roots = {memory_root(node) for node in read}
     return {root.args[0] for root in roots if root.op is Input}
-
-

@@ -67,7 +67,9 @@ def describe(value: Any) -> str:
     """Short text of a fake: `f32[2, 3]`, with strides where they are not row-major."""
     if isinstance(value, torch.Tensor):
         text = f"{_SHORT.get(value.dtype, str(value.dtype))}{list(value.shape)}"
-        if not value.is_contiguous():
+        # Printing asks symbolic sizes nothing: an answer would be guarded.
+        symbolic = any(map(is_symbolic, (*value.shape, *value.stride())))
+        if symbolic or not value.is_contiguous():
             text += f" strides {list(value.stride())}"
         return text if value.device.type == "cpu" else f"{text} {value.device}"
     if isinstance(value, (tuple, list)):

@@ -79,9 +79,7 @@ def record(gm: torch.fx.GraphModule, inputs: Sequence[Any], pattern: Pattern | N
     if any(is_random(node) for node in mode.recorder.tape[boundary:]):
         raise Unsupported("a backward that draws random numbers")
     nodes = [track_of(t).node for t in tangents]
-    return Recording(
-        mode.recorder, boundary, fakes, requiring, outputs, raw, mutations, pattern, nodes, rules
-    )
+    return Recording(mode.recorder, boundary, fakes, requiring, outputs, raw, mutations, pattern, nodes, rules)
 
 
 def likely_pattern(outputs: Outputs) -> Pattern:

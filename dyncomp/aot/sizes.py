@@ -34,12 +34,13 @@ def _numbers_of(value: Any) -> tuple[Any, ...]:
 
 
 class GraphSizes:
-    """`program` computes the numbers that `index` places; its inputs are `Read`s."""
+    """`program` computes the numbers that `place` places; its inputs are `Read`s."""
 
     def __init__(self, env: ShapeEnv, inputs: Sequence[Any], numbers: Iterable[Any]):
         self.env = env
         distinct = {number_key(number): number for number in numbers if is_symbolic(plain(number))}
-        self.index = {key: i for i, key in enumerate(distinct)}
+        self._index = {key: i for i, key in enumerate(distinct)}
+        self._version = env.facts.version
         self.program: Program = value_program(env, list(distinct.values()), _readings(env, inputs))
 
     def covering(self, inputs: Sequence[Any], numbers: Iterable[Any]) -> GraphSizes:
@@ -48,7 +49,13 @@ class GraphSizes:
 
     def place(self, number: Any) -> int | None:
         """Which result of the program a number is; None for a plain one."""
-        return self.index[number_key(plain(number))] if is_symbolic(plain(number)) else None
+        number = plain(number)
+        if not is_symbolic(number):
+            return None
+        if self._version != self.env.facts.version:  # what was learned since may have changed the expressions
+            self._index = {self.env.facts.simplify(key): i for key, i in self._index.items()}
+            self._version = self.env.facts.version
+        return self._index[number_key(number)]
 
     def prelude(self, inputs: Sequence[str]) -> tuple[list[str], list[str]]:
         """Python lines that compute the numbers, and what the results are called. `inputs`: names of the inputs."""

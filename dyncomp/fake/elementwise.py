@@ -8,16 +8,20 @@ from typing import Any
 import torch
 
 from dyncomp.fake.tensor import TensorMeta
-from dyncomp.shape.layout import Ints, broadcast, elementwise_strides
+from dyncomp.shape.layout import Ints, broadcast, elementwise_strides, preserved_strides
 
 
 def elementwise(
-    tensors: Sequence[TensorMeta], dtype: torch.dtype, with_number: bool = False
+    tensors: Sequence[TensorMeta],
+    dtype: torch.dtype,
+    with_number: bool = False,
+    computed_in: torch.dtype | None = None,
 ) -> TensorMeta | None:
     """Metadata of the result; None where eager may refuse, so that the meta kernel raises its error.
 
     `with_number`: a Python number is one of the iterator's operands. It counts as a zero-dimensional tensor,
-    which takes eager off its fast path for operands of one shape.
+    which takes eager off its fast path for operands of one shape. `computed_in`: the common dtype; eager copies
+    a CPU operand of another dtype first, and the copy of an expanded tensor has strides of its own.
     """
     first = tensors[0]
     shape = first.shape
@@ -31,10 +35,16 @@ def elementwise(
     device = common_device(tensors)
     if device is None:
         return None
-    operands = [(t.shape, t.strides) for t in tensors]
+    operands = [(t.shape, _operand_strides(t, computed_in)) for t in tensors]
     if with_number and shape:
         operands.append(((), ()))
     return TensorMeta(shape, elementwise_strides(shape, operands), dtype, device)
+
+
+def _operand_strides(operand: TensorMeta, computed_in: torch.dtype | None) -> Ints:
+    if computed_in is None or operand.dtype == computed_in or operand.device.type != "cpu":
+        return operand.strides
+    return preserved_strides(operand.shape, operand.strides)
 
 
 def common_device(tensors: Sequence[TensorMeta]) -> torch.device | None:

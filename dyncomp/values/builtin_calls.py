@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from dyncomp.errors import GraphBreak
+from dyncomp.errors import GraphBreak, InternalError
 from dyncomp.guards.source import Call, Const
 from dyncomp.values.base import NotConstant, PyRaise, Tracer, Value
 from dyncomp.values.constant import ConstantValue, fold, fold_call
@@ -297,13 +297,24 @@ def _all(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 _SYMBOLIC_EXTREMES = {"max": torch.sym_max, "min": torch.sym_min}
 
 
+def _error_of(fn: Any, *args: Any) -> Exception:
+    """What the call raises on this Python."""
+    try:
+        fn(*args)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the user's call raises it too
+        return error
+    raise InternalError(f"{fn} was expected to raise")
+
+
 def _extreme(name: str, op: str) -> Any:
+    empty = _error_of(getattr(builtins, name), ())
+
     def pick(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         items = list(args) if len(args) > 1 else args[0].unpack(tx)
         if not items:
             if "default" in kwargs:
                 return kwargs["default"]
-            tx.raise_(ValueError, f"{name}() arg is an empty sequence")
+            tx.raise_(type(empty), str(empty))
         key = kwargs.get("key")
         has_key = key is not None and not (key.is_constant() and key.as_constant() is None)
         if not has_key and any(item.symbolic for item in items) and all(item.python_type() is int for item in items):

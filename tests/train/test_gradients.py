@@ -94,7 +94,10 @@ FUNCTIONS = [
     (lambda x: x[torch.tensor([0, 0, 2])] ** 3, (r(3, 4),)),
     (lambda x, i: F.embedding(i, x, padding_idx=0), (r(6, 3), torch.tensor([[1, 2], [0, 2]]))),
     (lambda x, t: F.cross_entropy(x, t, ignore_index=-1), (r(4, 5), torch.tensor([1, -1, 0, 4]))),
-    (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), (r(2, 2, 5, 4), r(2, 2, 5, 4), r(2, 2, 5, 4))),
+    (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        (r(2, 2, 5, 4), r(2, 2, 5, 4), r(2, 2, 5, 4)),
+    ),
     (lambda x, w: F.conv2d(x, w, padding=1), (r(2, 3, 5, 5), r(4, 3, 3, 3))),
     (lambda x: F.max_pool2d(x, 2) + F.avg_pool2d(x, 2), (r(2, 3, 4, 4),)),
     (lambda x: x.expand(3, 4) + 0, (r(3, 1),)),
@@ -350,11 +353,29 @@ def test_anomaly_mode(backend):
 
 MODULES = [
     (lambda: torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (torch.randn(2, 3, 8),)),
-    (lambda: torch.nn.TransformerDecoderLayer(8, 2, 16, activation="gelu"), (torch.randn(2, 3, 8), torch.randn(4, 3, 8))),
-    (lambda: torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.MaxPool2d(2)), (torch.randn(2, 3, 8, 8),)),
+    (
+        lambda: torch.nn.TransformerDecoderLayer(8, 2, 16, activation="gelu"),
+        (torch.randn(2, 3, 8), torch.randn(4, 3, 8)),
+    ),
+    (
+        lambda: torch.nn.Sequential(
+            torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.MaxPool2d(2)
+        ),
+        (torch.randn(2, 3, 8, 8),),
+    ),
     (lambda: torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)).eval(), (torch.randn(2, 3, 8, 8),)),
-    (lambda: torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.LayerNorm(8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 2)), (r(5, 4),)),
-    (lambda: torch.nn.Sequential(torch.nn.Conv1d(2, 4, 3), torch.nn.GroupNorm(2, 4), torch.nn.SiLU(), torch.nn.AdaptiveAvgPool1d(2)), (r(2, 2, 9),)),
+    (
+        lambda: torch.nn.Sequential(
+            torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.LayerNorm(8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 2)
+        ),
+        (r(5, 4),),
+    ),
+    (
+        lambda: torch.nn.Sequential(
+            torch.nn.Conv1d(2, 4, 3), torch.nn.GroupNorm(2, 4), torch.nn.SiLU(), torch.nn.AdaptiveAvgPool1d(2)
+        ),
+        (r(2, 2, 9),),
+    ),
 ]
 
 

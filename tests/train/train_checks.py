@@ -45,10 +45,19 @@ def check_function(function, *inputs, backend="codegen", steps=2, which=None, fa
         assert torch.equal(state, our_state), "the random stream differs from eager's"
         assert_same(got, want, "results", rtol, atol)
         compare_grads(got_grads, want_grads, rtol, atol)
-        assert_same([t.detach() if isinstance(t, torch.Tensor) else t for t in ours],
-                    [t.detach() if isinstance(t, torch.Tensor) else t for t in theirs], "inputs", rtol, atol)
+        assert_same(
+            [t.detach() if isinstance(t, torch.Tensor) else t for t in ours],
+            [t.detach() if isinstance(t, torch.Tensor) else t for t in theirs],
+            "inputs",
+            rtol,
+            atol,
+        )
     after = dyncomp.stats().fallbacks
-    new = [name for name, count in after.items() if count > before.get(name, 0) and not name.startswith(tuple(fallbacks) or "-")]
+    new = [
+        name
+        for name, count in after.items()
+        if count > before.get(name, 0) and not name.startswith(tuple(fallbacks) or "-")
+    ]
     assert not new, new
     return fast
 
@@ -69,7 +78,9 @@ def check_module(module, *inputs, backend="codegen", steps=2, rtol=1e-4, atol=1e
         for name, mine, reference in zip(names, other.parameters(), module.parameters(), strict=True):
             assert (mine.grad is None) == (reference.grad is None), name
             if reference.grad is not None:
-                torch.testing.assert_close(mine.grad, reference.grad, rtol=rtol, atol=atol, msg=lambda m, n=name: f"{n}.grad: {m}")
+                torch.testing.assert_close(
+                    mine.grad, reference.grad, rtol=rtol, atol=atol, msg=lambda m, n=name: f"{n}.grad: {m}"
+                )
         for (name, mine), reference in zip(other.named_buffers(), module.buffers(), strict=True):
             torch.testing.assert_close(mine, reference, rtol=rtol, atol=atol, msg=lambda m, n=name: f"{n}: {m}")
         with torch.no_grad():
@@ -78,7 +89,11 @@ def check_module(module, *inputs, backend="codegen", steps=2, rtol=1e-4, atol=1e
                     parameter -= 0.01 * parameter.grad
                     parameter.grad = None
     after = dyncomp.stats().fallbacks
-    new = [name for name, count in after.items() if count > before.get(name, 0) and not name.startswith(tuple(fallbacks) or "-")]
+    new = [
+        name
+        for name, count in after.items()
+        if count > before.get(name, 0) and not name.startswith(tuple(fallbacks) or "-")
+    ]
     assert not new, new
     return fast
 
@@ -87,4 +102,6 @@ def compare_grads(got, want, rtol=1e-5, atol=1e-5):
     for position, (mine, reference) in enumerate(zip(got, want, strict=True)):
         assert (mine is None) == (reference is None), f"gradient {position}: {mine} instead of {reference}"
         if reference is not None:
-            torch.testing.assert_close(mine, reference, rtol=rtol, atol=atol, msg=lambda m, p=position: f"gradient {p}: {m}")
+            torch.testing.assert_close(
+                mine, reference, rtol=rtol, atol=atol, msg=lambda m, p=position: f"gradient {p}: {m}"
+            )

@@ -31,7 +31,8 @@ def _unary(names: str, domain: frozenset[torch.dtype], dtype_of: Any) -> None:
     def shape(x: Any, *args: Any, **kwargs: Any) -> TensorMeta | None:
         if type(x) is not TensorMeta or x.dtype not in domain:
             return None
-        return elementwise((x,), dtype_of(x.dtype))
+        dtype = dtype_of(x.dtype)
+        return elementwise((x,), dtype, computed_in=x.dtype if dtype is torch.bool else dtype)
 
     register(names, shape, elementwise=True)
 
@@ -46,7 +47,9 @@ def _binary(names: str, domain: frozenset[torch.dtype], dtype_of: Any) -> None:
         common = result_dtype((x, y))
         if common not in domain or (type(alpha) is float and common not in FLOATS) or type(alpha) is bool:
             return None
-        return elementwise(tensors, dtype_of(common), with_number=len(tensors) < 2)
+        dtype = dtype_of(common)
+        computed_in = common if dtype is torch.bool else dtype
+        return elementwise(tensors, dtype, with_number=len(tensors) < 2, computed_in=computed_in)
 
     register(names, shape, elementwise=True)
 
@@ -117,7 +120,8 @@ def _divide(x: Any, y: Any, *, rounding_mode: str | None) -> TensorMeta | None:
 def _pow(x: TensorMeta, exponent: Any) -> TensorMeta | None:
     if x.dtype not in FLOATS or type(exponent) not in _NUMBERS:
         return None
-    return elementwise((x,), result_dtype((x, exponent)))
+    dtype = result_dtype((x, exponent))
+    return elementwise((x,), dtype, computed_in=dtype)
 
 
 @rule("clamp clamp_min clamp_max")
@@ -125,7 +129,8 @@ def _clamp(x: TensorMeta, *bounds: Any, **named: Any) -> TensorMeta | None:
     limits = [b for b in (*bounds, *named.values()) if b is not None]
     if x.dtype not in FLOATS_INTEGERS or any(type(b) not in _NUMBERS for b in limits) or not limits:
         return None
-    return elementwise((x,), result_dtype((x, *limits)))
+    dtype = result_dtype((x, *limits))
+    return elementwise((x,), dtype, computed_in=dtype)
 
 
 @rule("clamp.Tensor clamp_min.Tensor clamp_max.Tensor")
@@ -133,7 +138,8 @@ def _clamp_by_tensors(x: TensorMeta, *bounds: Any, **named: Any) -> TensorMeta |
     tensors = [t for t in (x, *bounds, *named.values()) if t is not None]
     if any(t.dtype not in FLOATS_INTEGERS for t in tensors) or len(tensors) < 2:
         return None
-    return elementwise(tensors, result_dtype(tensors))
+    dtype = result_dtype(tensors)
+    return elementwise(tensors, dtype, computed_in=dtype)
 
 
 @rule("where.self")

@@ -2,10 +2,19 @@
 
 import dataclasses
 
+import pytest
 import torch
 import torch.nn as nn
 
+from dyncomp import config
 from tests.programs.program import ones, program
+
+
+@pytest.fixture
+def automatic_dynamic():
+    """Changed sizes and ints become symbolic; off by default while such graphs run on ATen kernels."""
+    with config.patch(automatic_dynamic=True):
+        yield
 
 
 @program(graphs=2)
@@ -108,18 +117,21 @@ def test_layers_share_one_graph(C):
     return [run(layer, ones()).detach() for layer in layers]
 
 
+@pytest.mark.usefixtures("automatic_dynamic")
 @program(graphs=3)
 def test_changing_int_argument(C):
     fast = C(lambda x, step: x * step)
     return [fast(ones(), step) for step in range(2, 14)]
 
 
+@pytest.mark.xfail(strict=True, reason="Python floats are not symbolic yet: each value is compiled")
 @program(graphs=3)
 def test_changing_float_argument(C):
     fast = C(lambda x, lr: x - lr * x)
     return [fast(ones(), 0.1 * k) for k in range(1, 12)]
 
 
+@pytest.mark.usefixtures("automatic_dynamic")
 @program(graphs=3)
 def test_changing_int_attribute(C):
     class M(nn.Module):
@@ -135,6 +147,7 @@ def test_changing_int_attribute(C):
     return [fast(ones()) for _ in range(10)]
 
 
+@pytest.mark.xfail(strict=True, reason="Python floats are not symbolic yet: each value is compiled")
 @program(graphs=3)
 def test_changing_float_attribute(C):
     class M(nn.Module):
@@ -150,6 +163,7 @@ def test_changing_float_attribute(C):
     return [fast(ones()) for _ in range(8)]
 
 
+@pytest.mark.usefixtures("automatic_dynamic")
 @program(graphs=3)
 def test_growing_batch(C):
     fast = C(lambda x: torch.relu(x).sum() + x.shape[0])

@@ -27,7 +27,8 @@ def better_product(node: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """The call to make in place of this one, or None."""
     name = str(node.target)
     if name == "aten.mm.default" and not kwargs:
-        return _linear(node, *args, None)
+        x, matrix = args
+        return _linear(node, x, matrix, None)
     if name == "aten.addmm.default" and all(scale == 1 for scale in kwargs.values()):
         bias, x, matrix = args
         return _linear(node, x, matrix, bias)

@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from dyncomp import aot, counters
 from dyncomp.backends.eager import run_graph
 from dyncomp.backends.registry import Backend, CompileRequest
@@ -40,7 +42,20 @@ class _Generator:
             return generator.compile_graph(graph, generator.Options.of(self.options, **given, kernels=False))
 
 
+def _other_device(request: CompileRequest) -> str | None:
+    """The type of the first device in the graph that is not the CPU."""
+    for node in request.gm.graph.nodes:
+        value = node.meta.get("example_value")
+        for one in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(one, torch.Tensor) and one.device.type != "cpu":
+                return one.device.type
+    return None
+
+
 def compile_codegen(request: CompileRequest) -> Callable[..., Any]:
+    if (device := _other_device(request)) is not None:
+        counters.add_fallback(f"device-{device}")
+        return run_graph(request)
     generate = _Generator(dict(request.context.options), request.dump, run_graph(request))
     if request.needs_grad:
         return train_or_run(request, generate)

@@ -83,7 +83,7 @@ def test_pointwise_chain_keeps_its_start_only():
 def test_nothing_is_recomputed_when_switched_off():
     with config.patch(recompute="off"):
         joint = check(lambda x, w: (x @ w).sin().cos().exp().sum(), r(3, 4), r(4, 5))
-    assert {"sin", "exp"} <= set(kept(joint))
+    assert len(set(kept(joint)) - {"input", "mm"}) >= 3
 
 
 def test_operands_of_products_are_kept_not_recomputed():

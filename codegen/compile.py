@@ -108,7 +108,7 @@ def _build(lowered: LoweredGraph, schedule: Schedule, options: Options) -> tuple
     sources = {id(k.kernel): emit(k.kernel) for k in {id(k.kernel): k for k in kernels}.values() if k.units}
     options.dump("kernels.cpp", "\n".join({s.symbol: s.text for s in sources.values()}.values()))
     built = toolchain.build(list(sources.values())) if sources else toolchain.Built({}, ())
-    counters.add("kernels", len(sources))
+    counters.add("kernels", len({source.symbol for source in sources.values()}))
     data = make_plan(lowered, schedule, lambda k: sources[id(k.kernel)].symbol)
     return data, built
 

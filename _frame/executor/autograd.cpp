@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "executor/plan_object.h"
+#include "executor/text.h"
 
 namespace dyncomp::executor {
 
@@ -184,8 +185,8 @@ variable_list CompiledBackward::call_python(PyObject* call, const std::vector<at
 variable_list CompiledBackward::rerun(const variable_list& gradients, bool create_graph) {
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     bool changed = !training_->written[i] && !inputs_[i].is_inference() && inputs_[i]._version() != versions_[i];
-    TORCH_CHECK(!changed, "one of the variables needed for gradient computation has been modified by an inplace operation: input ", i,
-                " of a compiled function is at version ", inputs_[i]._version(), "; expected version ", versions_[i], " instead");
+    TORCH_CHECK(!changed, "one of the variables needed for gradient computation has been modified by an inplace operation: input ", text(i),
+                " of a compiled function is at version ", text(inputs_[i]._version()), "; expected version ", text(versions_[i]), " instead");
   }
   py::tuple inputs = wrap_all(inputs_), incoming = wrap_all(gradients);
   py::object state = wrap(generator_state_);

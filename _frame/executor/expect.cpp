@@ -5,6 +5,7 @@
 #include <ATen/ops/empty_strided.h>
 
 #include "executor/opcodes.h"
+#include "executor/text.h"
 
 namespace dyncomp::executor {
 
@@ -33,7 +34,7 @@ class Expect final : public Step {
     Ints::Buffer size_buffer, stride_buffer;
     at::IntArrayRef sizes = sizes_.get(frame, size_buffer), strides = strides_.get(frame, stride_buffer);
     TORCH_CHECK(tensor.defined() && tensor.sizes() == sizes, "dyncomp: internal error: an operator returned ",
-                tensor.defined() ? c10::str("sizes ", tensor.sizes()) : std::string("no tensor"), " where the trace saw sizes ", sizes);
+                tensor.defined() ? "sizes " + text(tensor.sizes()) : std::string("no tensor"), " where the trace saw sizes ", text(sizes));
     if (!same_strides(sizes, tensor.strides(), strides)) {
       tensor = at::empty_strided(sizes, strides, tensor.options()).copy_(tensor);
     }

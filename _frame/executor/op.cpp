@@ -7,6 +7,7 @@
 
 #include "executor/opcodes.h"
 #include "executor/torch_values.h"
+#include "executor/text.h"
 
 namespace dyncomp::executor {
 
@@ -112,8 +113,8 @@ class Op final : public Step {
   }
 
   void take_list(Frame& frame, const std::vector<int>& targets, std::vector<at::Tensor> tensors) const {
-    TORCH_CHECK(tensors.size() == targets.size(), "dyncomp: ", op_.operator_name(), " returned ", tensors.size(),
-                " tensors where the plan has slots for ", targets.size());
+    TORCH_CHECK(tensors.size() == targets.size(), "dyncomp: ", op_.operator_name(), " returned ", text(tensors.size()),
+                " tensors where the plan has slots for ", text(targets.size()));
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       if (targets[i] >= 0) {
         frame.slots[targets[i]] = std::move(tensors[i]);

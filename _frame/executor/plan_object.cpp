@@ -9,6 +9,7 @@
 
 #include "executor/build.h"
 #include "executor/fields.h"
+#include "executor/text.h"
 
 namespace dyncomp::executor {
 
@@ -326,8 +327,8 @@ bool is_plan(PyObject* object) { return Py_TYPE(object) == plan_type; }
 std::vector<at::Tensor> run_plan(PyObject* plan, std::vector<at::Tensor> inputs) {
   const BuiltPlan& built = plan_of(plan)->built;
   const Program& program = *built.program;
-  TORCH_CHECK(inputs.size() == static_cast<std::size_t>(program.inputs), "dyncomp: a plan with ", program.inputs,
-              " inputs was called with ", inputs.size());
+  TORCH_CHECK(inputs.size() == static_cast<std::size_t>(program.inputs), "dyncomp: a plan with ", text(program.inputs),
+              " inputs was called with ", text(inputs.size()));
   std::vector<at::Tensor> results(built.outputs.size());
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (built.outputs[i].kind == Output::Kind::kInput) {

@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include <c10/util/Exception.h>
+#include "executor/text.h"
 
 namespace dyncomp::executor {
 
@@ -228,7 +229,7 @@ void give_from_data_ptr(void* context) { pool_give(static_cast<Block*>(context))
 Block* pool_take(std::size_t bytes) {
   // No tensor is that large; it also keeps the class arithmetic from wrapping round.
   Block* block = bytes <= (std::size_t{1} << 47) ? pool().take(bytes) : nullptr;
-  TORCH_CHECK_WITH(OutOfMemoryError, block != nullptr, "dyncomp: not enough memory: you tried to allocate ", bytes, " bytes.");
+  TORCH_CHECK_WITH(OutOfMemoryError, block != nullptr, "dyncomp: not enough memory: you tried to allocate ", text(bytes), " bytes.");
   return block;
 }
 

@@ -15,6 +15,7 @@
 
 #include "executor/autograd.h"
 #include "executor/plan_object.h"
+#include "executor/text.h"
 
 namespace dyncomp::executor {
 
@@ -35,7 +36,7 @@ std::vector<at::Tensor> unpack(PyObject* const* objects, std::size_t count) {
   std::vector<at::Tensor> tensors;
   tensors.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
-    TORCH_CHECK_TYPE(THPVariable_Check(objects[i]), "input or value ", i, " of a training plan must be a tensor, not ",
+    TORCH_CHECK_TYPE(THPVariable_Check(objects[i]), "input or value ", text(i), " of a training plan must be a tensor, not ",
                      Py_TYPE(objects[i])->tp_name);
     tensors.push_back(THPVariable_Unpack(objects[i]));
   }
@@ -170,7 +171,7 @@ PyObject* call_training(PyObject* self, PyObject* const* args, std::size_t flags
   TrainingPtr training = plan_of(self)->training;  // the plan may be replaced meanwhile
   Py_ssize_t count = PyVectorcall_NARGS(flags);
   TORCH_CHECK_TYPE(names == nullptr || PyTuple_GET_SIZE(names) == 0, "a training plan takes no keyword arguments");
-  TORCH_CHECK_TYPE(count == training->inputs, "a training plan with ", training->inputs, " inputs was called with ", count);
+  TORCH_CHECK_TYPE(count == training->inputs, "a training plan with ", text(training->inputs), " inputs was called with ", text(count));
   std::vector<at::Tensor> inputs = unpack(args, static_cast<std::size_t>(count));
   if (shares_written_memory(*training, inputs)) {
     return run_original(*training, args, count);

@@ -8,6 +8,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "executor/opcodes.h"
+#include "executor/text.h"
 
 namespace dyncomp::executor {
 
@@ -42,8 +43,8 @@ class View : public Step {
     int64_t elements = extent(sizes, strides);
     auto itemsize = static_cast<int64_t>(source.unsafeGetTensorImpl()->itemsize());
     auto bytes = static_cast<int64_t>(source.unsafeGetTensorImpl()->unsafe_storage().nbytes());
-    TORCH_CHECK(offset >= 0 && (elements == 0 || (offset + elements) * itemsize <= bytes), "dyncomp: a view with sizes ", sizes,
-                ", strides ", strides, " and offset ", offset, " reaches beyond a storage of ", bytes, " bytes");
+    TORCH_CHECK(offset >= 0 && (elements == 0 || (offset + elements) * itemsize <= bytes), "dyncomp: a view with sizes ", text(sizes),
+                ", strides ", text(strides), " and offset ", text(offset), " reaches beyond a storage of ", text(bytes), " bytes");
   }
 
   int slot_, source_;

@@ -409,3 +409,15 @@ def _fields(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     except TypeError as error:
         tx.raise_real(error)
     return tx.tuple_of([tx.trust(field) for field in found])
+
+
+# -- other compilers ----------------------------------------------------------------------------------------
+def _is_peer_tagging(fn: Any) -> bool:
+    return getattr(fn, "__module__", None) == "torch._dynamo.mutation_guard" and fn.__qualname__.endswith(".tag")
+
+
+@call_if(_is_peer_tagging, priority=55)
+def call_peer_tagging(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
+    """Once torch's own compiler has run, every `nn.Module.__init__` notes the new module in that compiler's weak table.
+    A module made in captured code is not one that it compiled, so the note is left out."""
+    return tx.constant(None)

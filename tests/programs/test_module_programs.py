@@ -467,3 +467,17 @@ def test_checkpointing(C):
     y = fast(x)
     y.sum().backward()
     return y.detach(), x.grad, lin.weight.grad
+
+
+@program(graphs=1)
+def test_modules_made_inside_after_another_compiler_ran(C):
+    torch.compile(nn.Linear(2, 2), backend="eager")(torch.ones(1, 2))  # from now on it notes every new module
+    layers = nn.ModuleList([nn.Linear(2, 2) for _ in range(3)])
+
+    def f(x):
+        for layer in layers[:2]:
+            x = layer(x)
+        return x
+
+    with torch.no_grad():
+        return C(f)(ones())

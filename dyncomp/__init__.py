@@ -1,5 +1,6 @@
 """dyncomp: a just-in-time compiler for PyTorch programs. `fast = dyncomp.optimize(model)`.
 
+The names below are loaded at first use, which also checks that the native runtime fits this torch.
 With DYNCOMP_WITHOUT_TORCH=1 only the torch-free parts (`dyncomp.bytecode`, `dyncomp._frame`) can be used.
 """
 
@@ -37,4 +38,5 @@ def __getattr__(name):
     if name not in _LAZY:
         raise AttributeError(name)
     importlib.import_module("dyncomp.driver").install()
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    value = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+    return value

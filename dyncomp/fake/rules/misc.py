@@ -67,5 +67,13 @@ def _refuse(names: str, reason: str) -> None:
 # Lazy views: their bits are not among the metadata that a fake carries.
 _refuse("_conj _neg_view", "lazy conjugates and negatives are not tracked")
 _refuse("resize resize_as", "it replaces the memory of a tensor")
-for _name in ("_linalg_svd", "linalg_eig", "_linalg_eigvals", "max_unpool2d", "_batch_norm_with_update"):
+for _name in (
+    "_linalg_svd",
+    "linalg_eig",
+    "_linalg_eigvals",
+    "max_unpool2d",
+    "_batch_norm_with_update",
+    "_embedding_bag",  # the sizes of its helper results depend on the path that the kernel takes
+    "_embedding_bag_forward_only",
+):
     _refuse(_name, "the memory layout of its result is not known")

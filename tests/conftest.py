@@ -31,3 +31,10 @@ if WITH_TORCH:
         yield
         assert torch.is_grad_enabled(), "a test (or compiled code) left grad mode off"
         assert torch.get_default_dtype() is torch.float32, "a test (or compiled code) left another default dtype"
+
+
+# The same examples in every run: a search with new ones belongs on a developer's machine (HYPOTHESIS_PROFILE=default).
+from hypothesis import settings  # noqa: E402
+
+settings.register_profile("same", derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))

@@ -40,20 +40,34 @@ def torch_install():
     return where, version.group(1)
 
 
+def is_stale(obj, read_list, src):
+    """Whether `obj` is older than this file, than its source, or than a file that the compiler read for it."""
+    if not (os.path.exists(obj) and os.path.exists(read_list)):
+        return True
+    built = os.path.getmtime(obj)
+    read = pathlib.Path(read_list).read_text().replace("\\\n", " ").partition(": ")[2].split()
+    return any(not os.path.exists(p) or os.path.getmtime(p) >= built for p in [__file__, src, *read])
+
+
 class IncrementalBuild(build_ext):
-    """Compiles an extension's sources side by side, and only those that changed (or any of our headers)."""
+    """Compiles an extension's sources side by side, and only those that changed, or that read a header that changed.
+
+    The compiler writes beside each object which files it read (`-MMD`); an object without that list is compiled anew.
+    Objects for one torch are kept apart from those for another.
+    """
+
+    def finalize_options(self):
+        super().finalize_options()
+        self.build_temp = os.path.join(self.build_temp, "plain" if WITHOUT_TORCH else torch_install()[1])
 
     def build_extensions(self):
-        headers = [p.stat().st_mtime for p in (ROOT / "_frame").rglob("*.h")]
-        newest_header = max(headers, default=0.0)
         compile_one = self.compiler._compile
 
         def compile_if_stale(obj, src, ext, cc_args, extra, pp_opts):
-            if os.path.exists(obj) and not self.force:
-                built = os.path.getmtime(obj)
-                if built > os.path.getmtime(src) and built > newest_header and built > os.path.getmtime(__file__):
-                    return
-            compile_one(obj, src, ext, cc_args, extra, pp_opts)
+            read_list = obj + ".d"
+            if not self.force and not is_stale(obj, read_list, src):
+                return
+            compile_one(obj, src, ext, cc_args, [*extra, "-MMD", "-MF", read_list], pp_opts)
 
         def compile_all(
             sources,

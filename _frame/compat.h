@@ -214,6 +214,16 @@ inline PyObject* instance_dict(PyObject* object) {
   return *where;
 }
 
+// A number that no two states of any dicts share: while it stays, so do the dict's keys and the objects under them. 0: this
+// dict has none (3.13 stores attributes into an instance's own values without telling the dict over them).
+inline uint64_t dict_version(PyObject* dict) {
+  PyDictObject* object = reinterpret_cast<PyDictObject*>(dict);
+#if PY_VERSION_HEX >= 0x030D0000
+  if (object->ma_values != nullptr) return 0;
+#endif
+  return object->ma_version_tag;
+}
+
 inline Py_ssize_t dict_slots(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_keys->dk_nentries; }
 
 // Key in an entry slot (borrowed; nullptr for a hole or past the end). A key can be there without a value.

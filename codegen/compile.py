@@ -14,8 +14,10 @@ from dyncomp.codegen import (
     toolchain,
 )
 from dyncomp.codegen.emit.cpp import emit
+from dyncomp.codegen.ir.index import Undecided
 from dyncomp.codegen.ir.printer import print_kernel
 from dyncomp.codegen.lower.graph import LoweredGraph, lower_graph
+from dyncomp.codegen.numbers import Numbers
 from dyncomp.codegen.op_plan import NotPlannable, make_op_plan
 from dyncomp.codegen.plan import PlanData, make_plan
 from dyncomp.codegen.schedule.kernel import ScheduledKernel
@@ -33,11 +35,13 @@ class Options:
     """`dump(file name, text)` gets every stage. `kernels=False`: all operations are ATen's own (no compiler).
 
     `fallback(*inputs)` runs calls that the graph does not hold for (a mutated input shares memory).
+    `overlap_checked`: the caller sees to it that there are no such calls.
     """
 
     dump: Dump = _no_dump
     kernels: bool = True
     fallback: Callable[..., Any] | None = None
+    overlap_checked: bool = False
 
     @staticmethod
     def of(
@@ -45,9 +49,10 @@ class Options:
         dump: Dump = _no_dump,
         kernels: bool = True,
         fallback: Callable[..., Any] | None = None,
+        overlap_checked: bool = False,
     ) -> Options:
         """From the options of `dyncomp.optimize`; it has none of its own so far."""
-        return Options(dump, kernels, fallback)
+        return Options(dump, kernels, fallback, overlap_checked)
 
 
 def compile_graph(aten: Any, options: Options | None = None) -> Callable[..., Any]:
@@ -56,32 +61,50 @@ def compile_graph(aten: Any, options: Options | None = None) -> Callable[..., An
     Raises ToolchainError if kernels are needed and cannot be built.
     """
     options = options or Options()
-    if aten.sizes is not None:
-        return _compile_symbolic(aten, options)
-    lowered = lower_graph(aten, options.kernels)
-    schedule = schedule_graph(lowered)
-    for name, count in lowered.fallbacks.items():
-        log.write("kernels", "%s runs as ATen op (%d)", name, count)
-    data, built = _build(lowered, schedule, options)
-    options.dump("plan.txt", str(data))
-    if log.enabled("plan"):
-        log.write("plan", "%s", data)
-    plan = load(data, {t: aten.constants[t] for _, t in data.constants}, built)
-    if not aten.mutations or len(lowered.inputs) == 1:
+    if aten.sizes is None:
+        data, built = _compile(aten, options)
+    elif aten.sizes.checked_while_running:
+        counters.add_fallback("symbolic-sizes: numbers that only the running graph gives")
+        return _compile_op_by_op(aten, options)
+    else:
+        try:
+            data, built = _compile(aten, options)
+        except (Undecided, NotPlannable) as reason:
+            counters.add_fallback(f"symbolic-sizes: {reason}")
+            return _compile_op_by_op(aten, options)
+    plan = _loaded(data, aten, built, options)
+    if not aten.mutations or len(aten.placeholders) == 1 or options.overlap_checked:
         return plan
     return _checked_for_overlap(aten, plan, options.fallback or aten.run)
 
 
-def _compile_symbolic(aten: Any, options: Options) -> Callable[..., Any]:
+def _compile(aten: Any, options: Options) -> tuple[PlanData, toolchain.Built]:
+    lowered = lower_graph(aten, options.kernels)
+    schedule = schedule_graph(lowered)
+    for name, count in lowered.fallbacks.items():
+        log.write("kernels", "%s runs as ATen op (%d)", name, count)
+    numbers = None
+    if lowered.symbols is not None:
+        numbers = Numbers(aten.sizes, [node.meta["val"] for node in aten.placeholders], lowered.symbols)
+    return _build(lowered, schedule, options, numbers)
+
+
+def _loaded(data: PlanData, aten: Any, built: toolchain.Built, options: Options) -> _exec.Plan:
+    options.dump("plan.txt", str(data))
+    if log.enabled("plan"):
+        log.write("plan", "%s", data)
+    return load(data, {t: aten.constants[t] for _, t in data.constants}, built)
+
+
+def _compile_op_by_op(aten: Any, options: Options) -> Callable[..., Any]:
     """Sizes in registers, all operations ATen's own."""
     try:
         data = make_op_plan(aten)
     except NotPlannable as reason:
         counters.add_fallback(f"symbolic-sizes: {reason}")
         return aten.run  # type: ignore[no-any-return]
-    options.dump("plan.txt", str(data))
-    plan = load(data, aten.constants, toolchain.Built({}, ()))
-    if not aten.mutations or data.inputs == 1:
+    plan = _loaded(data, aten, toolchain.Built({}, ()), options)
+    if not aten.mutations or data.inputs == 1 or options.overlap_checked:
         return plan
     return _checked_for_overlap(aten, plan, options.fallback or aten.run)
 
@@ -101,15 +124,17 @@ def load(data: PlanData, constants: dict[str, Any], built: toolchain.Built) -> _
     )
 
 
-def _build(lowered: LoweredGraph, schedule: Schedule, options: Options) -> tuple[PlanData, toolchain.Built]:
+def _build(
+    lowered: LoweredGraph, schedule: Schedule, options: Options, numbers: Numbers | None
+) -> tuple[PlanData, toolchain.Built]:
     kernels = [s for s in schedule.steps if isinstance(s, ScheduledKernel)]
     if options.dump is not _no_dump:
         options.dump("loops.py", "\n".join(print_kernel(k.kernel) for k in kernels))
-    sources = {id(k.kernel): emit(k.kernel) for k in {id(k.kernel): k for k in kernels}.values() if k.units}
+    sources = {id(k.kernel): emit(k.kernel) for k in {id(k.kernel): k for k in kernels}.values() if k.units != 0}
     options.dump("kernels.cpp", "\n".join({s.symbol: s.text for s in sources.values()}.values()))
     built = toolchain.build(list(sources.values())) if sources else toolchain.Built({}, ())
     counters.add("kernels", len({source.symbol for source in sources.values()}))
-    data = make_plan(lowered, schedule, lambda k: sources[id(k.kernel)].symbol)
+    data = make_plan(lowered, schedule, lambda k: sources[id(k.kernel)].symbol, numbers)
     return data, built
 
 

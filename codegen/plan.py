@@ -14,10 +14,14 @@ from typing import Any
 import torch
 
 from dyncomp._frame._exec import Slot
+from dyncomp.codegen.in_place import written_in_place
+from dyncomp.codegen.ir.index import hint
+from dyncomp.codegen.ir.proofs import nonnegative
 from dyncomp.codegen.ir.types import TO_TORCH
 from dyncomp.codegen.lower.graph import LoweredGraph
 from dyncomp.codegen.lower.tensor import ExternCall, Storage, Tensor, View, root
-from dyncomp.codegen.memory import Lifetime, place
+from dyncomp.codegen.memory import Lifetime, aligned, place, shelves
+from dyncomp.codegen.numbers import Numbers
 from dyncomp.codegen.schedule.kernel import ScheduledKernel
 from dyncomp.codegen.schedule.scheduler import Schedule
 from dyncomp.errors import InternalError
@@ -32,7 +36,7 @@ UNBOXED = {"aten::mm": "mm", "aten::bmm": "bmm", "aten::addmm": "addmm", "aten::
 class PlanData:
     """The arguments of `_exec.Plan`, with kernels by symbol in place of addresses."""
 
-    inputs: int
+    inputs: int | tuple[str, ...]  # a count, or one kind an input
     slots: int
     constants: list[tuple[int, str]]
     symbols: list[str]
@@ -49,13 +53,25 @@ class PlanData:
         return "\n".join([*lines, *map(repr, self.code), f"outputs={self.outputs}"]) + "\n"
 
 
-def make_plan(graph: LoweredGraph, schedule: Schedule, symbol_of: Callable[[ScheduledKernel], str]) -> PlanData:
-    return _Planner(graph, schedule, symbol_of).run()
+def make_plan(
+    graph: LoweredGraph,
+    schedule: Schedule,
+    symbol_of: Callable[[ScheduledKernel], str],
+    numbers: Numbers | None = None,
+) -> PlanData:
+    """`numbers`: for graphs with symbolic sizes."""
+    return _Planner(graph, schedule, symbol_of, numbers).run()
 
 
 class _Planner:
-    def __init__(self, graph: LoweredGraph, schedule: Schedule, symbol_of: Callable[[ScheduledKernel], str]):
-        self.graph, self.schedule, self.symbol_of = graph, schedule, symbol_of
+    def __init__(
+        self,
+        graph: LoweredGraph,
+        schedule: Schedule,
+        symbol_of: Callable[[ScheduledKernel], str],
+        numbers: Numbers | None,
+    ):
+        self.graph, self.schedule, self.symbol_of, self.numbers = graph, schedule, symbol_of, numbers
         self.slot_of: dict[Tensor, int] = {s: i for i, s in enumerate(graph.inputs)}
         self.slots = len(graph.inputs)
         self.constants: list[tuple[int, str]] = []
@@ -68,11 +84,13 @@ class _Planner:
         self.step = 0
         self.escaping = self._escaping()
         self.last_use = self._last_uses()
+        self.in_place = written_in_place(graph, schedule, self.last_use)
         self.temporaries: list[tuple[int, Lifetime]] = []  # (position of the scratch instruction, lifetime)
         # Slots that keep a call's result, or an input that was given away, alive.
         self.held: dict[Tensor, list[int]] = {graph.inputs[i]: [i] for i in graph.consumed}
 
     def run(self) -> PlanData:
+        self.code.extend(("write_through", position) for position in self.in_place.values())
         for step, item in enumerate(self.schedule.steps):
             self.step = step
             if isinstance(item, ScheduledKernel):
@@ -82,21 +100,43 @@ class _Planner:
             self._free_dead()
         self.step = len(self.schedule.steps)
         for position, tensor in self.graph.mutations:
+            if self.in_place.get(tensor) == position:
+                continue
             self.code.append(("write_back", position, self._slot(tensor)))
         outputs = self._outputs()
-        arena = place([life for _, life in self.temporaries])
+        arena = 0
+        if self.numbers is None:
+            arena = place([life for _, life in self.temporaries])
+        elif self.temporaries:
+            self._place_by_call(self.numbers)
         for at, life in self.temporaries:
             self.code[at] = (*self.code[at][:-1], life.offset)
-        return PlanData(
-            len(self.graph.inputs),
-            self.slots,
-            self.constants,
-            self.symbols,
-            self.ops,
-            self.code,
-            outputs,
-            arena,
-        )
+        code: list[tuple[Any, ...]] = self.code
+        inputs: int | tuple[str, ...] = len(self.graph.inputs)
+        if self.numbers is not None:
+            code, outputs = self.numbers.finished(code, outputs)
+            inputs = self.numbers.kinds()
+        return PlanData(inputs, self.slots, self.constants, self.symbols, self.ops, code, outputs, arena)
+
+    def _place_by_call(self, numbers: Numbers) -> None:
+        """Offsets as numbers of the call: shelf after shelf, each as high as its largest buffer."""
+        start: Any = 0
+        for shelf in shelves([life for _, life in self.temporaries]):
+            height: Any = 0
+            for room in dict.fromkeys(life.room for life in shelf):
+                value = numbers.of(aligned(room))
+                if not isinstance(room, int) and not nonnegative(room):  # the formula for a tensor without elements
+                    value = numbers.larger(value, 0)
+                height = value if height == 0 else numbers.larger(height, value)
+            for life in shelf:
+                life.offset = start
+            start = height if start == 0 else numbers.sum(start, height)
+        self.code.insert(0, ("arena", start))
+        self.temporaries = [(at + 1, life) for at, life in self.temporaries]
+
+    def _n(self, numbers: Any) -> Any:
+        """Sizes, strides and other numbers as instructions have them."""
+        return numbers if self.numbers is None else self.numbers.of(numbers)
 
     # ---- what lives how long
 
@@ -118,7 +158,7 @@ class _Planner:
         for call in reversed(self.graph.calls):
             if call.aliases:
                 latest = max((last.get(r, -1) for r in call.results if r is not None), default=-1)
-                for tensor in call.tensors:
+                for tensor in call.tensors[:1] if call.in_place else call.tensors:
                     last[root(tensor)] = max(last.get(root(tensor), -1), latest)
                     if any(r in self.escaping for r in call.results):
                         self.escaping.add(root(tensor))
@@ -147,21 +187,23 @@ class _Planner:
             source = self._slot(base)
             slot = self.slot_of[tensor] = self._new_slot()
             delta = tensor.offset - getattr(base, "offset", 0)
-            self.code.append(("view_rel", slot, source, tensor.shape, tensor.strides, delta))
+            self.code.append(("view_rel", slot, source, self._n(tensor.shape), self._n(tensor.strides), self._n(delta)))
             if base in self.held:
                 self.held[base].append(slot)
         return slot
 
     def _make(self, tensor: Tensor, dtype: torch.dtype) -> int:
         """Memory for a tensor that this step computes."""
+        if tensor in self.in_place:
+            return self.slot_of.setdefault(tensor, self.in_place[tensor])
         slot = self.slot_of[tensor] = self._new_slot()
         size = _extent(tensor) * dtype.itemsize
         if tensor in self.escaping or size == 0:  # nothing takes no place in the arena
-            self.code.append(("alloc", slot, dtype, tensor.shape, tensor.strides, CPU))
+            self.code.append(("alloc", slot, dtype, self._n(tensor.shape), self._n(tensor.strides), CPU))
             return slot
-        life = Lifetime(size, self.step, max(self.last_use.get(tensor, self.step), self.step))
+        life = Lifetime(max(hint(size), 1), self.step, max(self.last_use.get(tensor, self.step), self.step), room=size)
         self.temporaries.append((len(self.code), life))
-        self.code.append(("scratch", slot, dtype, tensor.shape, tensor.strides, 0))
+        self.code.append(("scratch", slot, dtype, self._n(tensor.shape), self._n(tensor.strides), 0))
         return slot
 
     # ---- instructions
@@ -178,9 +220,11 @@ class _Planner:
                 slots.append(self._slot(tensor))
             else:
                 slots.append(self._make(tensor, TO_TORCH[tensor.dtype]))
-        if item.units:
+        if item.units != 0:
             number = self._symbol(self.symbol_of(item))
-            self.code.append(("kernel", number, item.units, item.grain, tuple(slots), ()))
+            units, sizes = self._n(item.units), self._n(item.sizes)
+            grain = item.grain if isinstance(item.grain, int) else self._n(item.grain)
+            self.code.append(("kernel", number, units, grain, tuple(slots), sizes))
         if flag is not None:
             self.code.append(("check", flag, "index out of range in self"))
 
@@ -204,7 +248,7 @@ class _Planner:
         self.code.append(("op", self._op(call), args, kwargs, (tuple(outs),) if call.listed else tuple(outs)))
         for result, made in zip(call.results, outs, strict=True):
             if result is not None and made is not None:
-                self.code.append(("expect", made, result.shape, result.strides))
+                self.code.append(("expect", made, self._n(result.shape), self._n(result.strides)))
 
     def _op(self, call: ExternCall) -> int:
         key = (call.name, call.overload)
@@ -223,7 +267,7 @@ class _Planner:
         inputs = [self._slot(a) for a in call.args]
         extra: tuple[Any, ...] = ()
         if name in ("addmm", "baddbmm"):
-            extra = (call.kwargs.get("beta", 1), call.kwargs.get("alpha", 1))
+            extra = (self._n(call.kwargs.get("beta", 1)), self._n(call.kwargs.get("alpha", 1)))
         slot = self._make(out, dtype)
         self.code.append((name, slot, *inputs, *extra))
         return True
@@ -233,7 +277,7 @@ class _Planner:
             return Slot(self._slot(tree))
         if isinstance(tree, (tuple, list)):
             return tuple(self._arguments(v) for v in tree)
-        return tree
+        return self._n(tree)
 
     # ---- results
 
@@ -250,10 +294,12 @@ class _Planner:
                     source = self._detached(position)
                 slot = self._new_slot()
                 name = "view_rel" if kind == "view" else "detach"
-                self.code.append((name, slot, source, tuple(sizes), tuple(strides), offset))
+                self.code.append((name, slot, source, *map(self._n, (tuple(sizes), tuple(strides), offset))))
                 out.append(("slot", slot))
             elif kind == "output":
                 out.append(out[rule[1]])
+            elif kind == "const" and not isinstance(value := self._n(rule[1]), type(rule[1])):
+                out.append(value if isinstance(value, tuple) else ("const", value))
             else:
                 out.append(tuple(rule))
         return out
@@ -261,12 +307,12 @@ class _Planner:
     def _detached(self, position: int) -> int:
         """A slot for an input as its `detach()` gives it."""
         source, slot = self.graph.inputs[position], self._new_slot()
-        self.code.append(("detach", slot, position, source.shape, source.strides, 0))
+        self.code.append(("detach", slot, position, self._n(source.shape), self._n(source.strides), 0))
         return slot
 
 
 def _extent(tensor: Tensor) -> int:
-    """Elements from the first to the last one in memory."""
+    """Elements from the first to the last one in memory (an Index where sizes are symbolic)."""
     if 0 in tensor.shape:
         return 0
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from dyncomp import config, counters, driver, marks, size_marks
+from dyncomp import config, counters, driver, interp, marks, size_marks
 from dyncomp._frame import _core
 from dyncomp.backends import default_backend, lookup_backend
 from dyncomp.context import CompileContext, check_flag, check_limit, check_mode, check_options
@@ -257,20 +257,31 @@ def mark_dynamic(tensor: torch.Tensor, dim: int | Sequence[int], min: int | None
         max: greatest size (inclusive).
 
     Raises:
-        DyncompError: at the compile, if the program needs the size to be one number or to stay out of a part of the
-            range; the text names the line that needs it.
+        DyncompError: at the compile, if the program needs the size to be one number, or to stay out of a part of the range
+            that `min` and `max` give; the text names the line that needs it.
     """
     _mark_sizes(tensor, dim, size_marks.SizeMark("dynamic", min, max))
 
 
 def mark_static(tensor: torch.Tensor, dim: int | Sequence[int] | None = None) -> None:
-    """This dimension (all of them without `dim`) is never symbolic: each size is compiled for by itself."""
+    """This dimension (all of them without `dim`) is never symbolic: each size is compiled for by itself.
+
+    Dimensions that are marked as dynamic or unbacked, earlier or later, stay that.
+    """
     _mark_sizes(tensor, range(tensor.ndim) if dim is None else dim, size_marks.SizeMark("static"))
 
 
-def mark_unbacked(tensor: torch.Tensor, dim: int | Sequence[int]) -> None:
-    """This dimension varies and tracing may not look at its size, so that no size is special, 0 and 1 included."""
-    _mark_sizes(tensor, dim, size_marks.SizeMark("unbacked"))
+def mark_unbacked(
+    tensor: torch.Tensor, dim: int | Sequence[int], min: int | None = None, max: int | None = None
+) -> None:
+    """This dimension varies and tracing may not look at its size, so that no size is special, 0 and 1 included.
+
+    Args:
+        dim: one dimension or several; calls add up.
+        min: least size (inclusive), which tracing may rely on.
+        max: greatest size (inclusive).
+    """
+    _mark_sizes(tensor, dim, size_marks.SizeMark("unbacked", min, max))
 
 
 def _mark_sizes(tensor: Any, dim: Any, mark: size_marks.SizeMark) -> None:
@@ -278,10 +289,11 @@ def _mark_sizes(tensor: Any, dim: Any, mark: size_marks.SizeMark) -> None:
         raise OptionError(f"only tensors have sizes to mark, got {type(tensor).__name__}")
     if mark.low is not None and mark.high is not None and mark.low > mark.high:
         raise OptionError(f"min={mark.low} is greater than max={mark.high}")
-    for one in [dim] if isinstance(dim, int) else dim:
+    dims = [dim] if isinstance(dim, int) else list(dim)
+    for one in dims:
         if not -tensor.ndim <= one < tensor.ndim:
             raise OptionError(f"dimension {one} of a tensor with {tensor.ndim} dimensions")
-        size_marks.mark(tensor, one % tensor.ndim, mark)
+    size_marks.mark(tensor, {one % tensor.ndim: mark for one in dims})
 
 
 def stats() -> counters.Stats:
@@ -292,6 +304,7 @@ def stats() -> counters.Stats:
 def reset() -> None:
     """Drops all compiled code and counters. Optimised modules and functions stay usable and compile again."""
     _core.reset()
+    interp.forget_sizes()
     _region_contexts.clear()
     counters.clear()
 

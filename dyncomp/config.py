@@ -59,6 +59,10 @@ KNOBS: dict[str, Knob] = {
             ("lazy", "ahead"),
         ),
         Knob(
+            "capture_backward", bool, False,
+            "Take loss.backward() into the graph: forward, backward and optimiser step of a training step become one graph.",
+        ),
+        Knob(
             "recompute",
             str,
             "fused",
@@ -70,6 +74,18 @@ KNOBS: dict[str, Knob] = {
         Knob(
             "automatic_dynamic", bool, False,
             "With dynamic=None: sizes and ints that changed since the last compile become symbolic.",
+        ),
+        Knob(
+            "capture_scalar_outputs", bool, False,
+            "Take .item(), .tolist(), int() and float() of tensors into the graph, as numbers without a value; off breaks the graph there.",
+        ),
+        Knob(
+            "capture_dynamic_output_shape_ops", bool, False,
+            "Take operations whose result's size depends on data (nonzero, boolean index, unique) into the graph; off breaks it there.",
+        ),
+        Knob(
+            "remember_sizes", bool, True,
+            "Keep in the cache folder which sizes and numbers varied, so that the next process compiles them as symbolic at once.",
         ),
         Knob("duck_sizes", bool, True, "Symbolic sizes that are equal in the first call are taken to be one number."),
         Knob("fusion", bool, True, "Fuse loops; off gives one kernel an operation, for debugging.", (), True),

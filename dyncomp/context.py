@@ -17,7 +17,10 @@ MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 
 
 # Keys of `options={...}`: knobs of `dyncomp.config` that one `optimize` call may set for itself.
-OPTIONS = ("debug_dir", "fusion", "kernel_grain", "recompute", "round_low_precision", "vector_isa", "verify_passes")
+OPTIONS = (
+    "capture_backward", "capture_dynamic_output_shape_ops", "capture_scalar_outputs", "debug_dir", "fusion",
+    "kernel_grain", "recompute", "round_low_precision", "vector_isa", "verify_passes",
+)
 
 
 @dataclasses.dataclass(eq=False)

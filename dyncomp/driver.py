@@ -22,9 +22,11 @@ from torch.utils._device import DeviceContext
 from dyncomp import config, counters, interp, log
 from dyncomp import dump as dump_folder
 from dyncomp._frame import _core, _exec
+from dyncomp.aot.undisturbed import undisturbed
 from dyncomp.backends.registry import CompileRequest
 from dyncomp.bytecode import printer
 from dyncomp.context import COMPILE_LOCK, CompileContext
+from dyncomp.dynamic import plain_if_better
 from dyncomp.errors import (
     BackendError,
     BreakRecord,
@@ -35,9 +37,10 @@ from dyncomp.errors import (
 )
 from dyncomp.guards import build as guard_build
 from dyncomp.guards.record import GuardRecord
+from dyncomp.interp.number_report import NumberReport
 from dyncomp.interp.resume import generated_code, is_step
 from dyncomp.skipfiles import is_other_compiler, is_skipped
-from dyncomp.values.context_state import restoring, sets_state
+from dyncomp.values.node_by_node import left_as_found
 
 STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile")
 _stance = "default"
@@ -58,6 +61,9 @@ class CompileRecord:
     seconds: float
     recompile_reason: str | None
     backend: str
+    fallbacks: tuple[str, ...] = ()  # counted while it was compiled
+    numbers: list[NumberReport] = dataclasses.field(default_factory=list)  # made where somebody reads them
+    open_numbers: bool = False  # sizes or numbers that varied are symbolic, and may take other values in later calls
 
     @property
     def guards(self) -> list[str]:
@@ -102,11 +108,13 @@ def on_miss(func: types.FunctionType, args: tuple[Any, ...], owner: CompileConte
             raise RecompileLimitError(
                 f"stance fail_on_recompile: {func.__qualname__} would be compiled again because {reason}"
             )
-        if len(entries) >= owner.recompile_limit:
+        if _is_at_limit(entries, owner):
             _tell_limit(func, owner, reason)
             return _core.FREEZE
-    with COMPILE_LOCK, _collector_paused(), config.patch(**owner.options):
-        return _compile_or_fall_back(func, args, owner, reason)
+    with COMPILE_LOCK, _collector_paused(), undisturbed(), config.patch(**owner.options):
+        made = _compile_or_fall_back(func, args, owner, reason, entries)
+    # Calls that older versions serve go on doing so.
+    return _core.FREEZE if made is None and entries else made
 
 
 def _only_sets_device(mode: Any) -> bool:
@@ -152,6 +160,12 @@ def _why_missed(entries: list[Any], func: types.FunctionType, args: tuple[Any, .
     return text
 
 
+def _is_at_limit(entries: list[Any], owner: CompileContext) -> bool:
+    """Versions with open numbers serve many calls each, so they count for a quarter."""
+    narrow = sum(not entry.info.open_numbers for entry in entries)
+    return narrow >= owner.recompile_limit or len(entries) >= 4 * owner.recompile_limit
+
+
 def _tell_limit(func: types.FunctionType, owner: CompileContext, reason: str) -> None:
     counters.add_fallback("recompile-limit")
     code = func.__code__
@@ -166,11 +180,15 @@ def _tell_limit(func: types.FunctionType, owner: CompileContext, reason: str) ->
 
 
 def _compile_or_fall_back(
-    func: types.FunctionType, args: tuple[Any, ...], owner: CompileContext, reason: str | None
+    func: types.FunctionType,
+    args: tuple[Any, ...],
+    owner: CompileContext,
+    reason: str | None,
+    entries: list[Any],
 ) -> Any:
     start = time.perf_counter()
     try:
-        return _compile(func, args, owner, reason, start)
+        return plain_if_better(lambda: _compile(func, args, owner, reason, start), func.__code__, owner, entries)
     except DyncompError as error:
         if not isinstance(error, InternalError):
             raise
@@ -203,6 +221,7 @@ def _compile(
     func: types.FunctionType, args: tuple[Any, ...], owner: CompileContext, reason: str | None, start: float
 ) -> Any:
     name = owner.name or func.__qualname__
+    before = counters.stats().fallbacks
     trace = interp.trace_frame(func, args, owner)
     counters.add("frames")
     for broken in trace.breaks:
@@ -225,6 +244,7 @@ def _compile(
             _core.own(code)
     tree = guard_build.build_tree(trace.guards, trace.captures)
     record = _record(func, trace, owner, reason, time.perf_counter() - start)
+    record.fallbacks = tuple([name for name, n in counters.stats().fallbacks.items() if n > before.get(name, 0)])
     if log.enabled("guards"):
         log.write("guards", "%s\n  %s", name, "\n  ".join(record.guards))
     _dump_frame(folder, func, run, record)
@@ -254,8 +274,8 @@ def _compile_graph(trace: Any, owner: CompileContext, name: str, folder: Any) ->
             f"backend {backend.name!r} failed on the graph of {name}: {type(error).__name__}: {error}"
         ) from error
     if not backend.native or isinstance(compiled, types.FunctionType | types.MethodType):
-        if not backend.native and sets_state(trace.graph.graph):
-            compiled = restoring(compiled)
+        if not backend.writes_last:
+            compiled = left_as_found(compiled, trace.graph)
         compiled = _core.without_hook(compiled)
     return compiled, backend.native
 
@@ -304,7 +324,18 @@ def _record(
         seconds=seconds,
         recompile_reason=reason,
         backend=owner.backend.name,
+        numbers=_number_reports(trace, owner, code),
+        open_numbers=trace.sizes is not None and trace.sizes.is_open(),
     )
+
+
+def _number_reports(trace: Any, owner: CompileContext, code: types.CodeType) -> list[NumberReport]:
+    if trace.sizes is None or not (owner.observers or log.enabled("dynamic")):
+        return []
+    reports: list[NumberReport] = trace.sizes.report()
+    place = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
+    log.write("dynamic", "%s\n  %s", place, "\n  ".join(map(str, reports)))
+    return reports
 
 
 def _dump_frame(folder: dump_folder.Folder, func: types.FunctionType, run: Any, record: CompileRecord) -> None:

@@ -24,6 +24,7 @@ REASONS: dict[str, str] = {
     "disabled-function": "The function was marked with dyncomp.disable.",
     "generator": "Collect the generator into a list before the compiled function, or use it up inside.",
     "side-effect": "printing, logging, I/O and warnings run as Python; move them out of the compiled function to get one graph.",
+    "caught-error": "Check the condition before the operation, or use a backend that writes inputs last (the default one does).",
     "exception": "Exceptions that cross the captured code run as Python; check conditions before the compiled function.",
     "context-manager": "Enter this context manager outside the compiled function.",
     "tensor-subclass": "Tensor subclasses with their own __torch_function__ or __torch_dispatch__ run as Python.",

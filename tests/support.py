@@ -2,10 +2,16 @@
 
 import copy
 import dataclasses
+import os
 
 import torch
 
 import dyncomp
+
+
+def examples(usual):
+    """How many examples a property test draws: `usual`, or DYNCOMP_EXAMPLES (see tests/conftest.py)."""
+    return int(os.environ.get("DYNCOMP_EXAMPLES", usual))
 
 
 def clone_inputs(value):

@@ -20,7 +20,7 @@ LAYERS = [
     {"interp"},
     {"aot"},
     {"backends"},
-    {"driver"},
+    {"driver", "dynamic"},
     {"optimized_module"},
     {"api"},
     {"report"},

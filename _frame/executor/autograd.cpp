@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/empty_strided.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/grad_mode.h>
@@ -44,12 +45,40 @@ py::tuple wrap_all(const variable_list& tensors) {
 }
 
 // A gradient as the backward was compiled for: any strides may come in.
-at::Tensor laid_out(const at::Tensor& gradient, const std::vector<int64_t>& strides) {
-  at::Tensor plain = gradient.is_neg() || gradient._is_zerotensor() ? gradient.clone() : gradient;
-  if (plain.strides() == at::IntArrayRef(strides)) {
+at::Tensor laid_out(const at::Tensor& gradient, const Layout& layout) {
+  at::Tensor plain = gradient.is_neg() || gradient.is_conj() || gradient._is_zerotensor() ? gradient.clone().resolve_conj() : gradient;
+  std::vector<int64_t> dense;
+  if (layout.ordered) {
+    dense.resize(layout.order.size());
+    int64_t step = 1;
+    for (auto dim = layout.order.rbegin(); dim != layout.order.rend(); ++dim) {
+      dense[*dim] = step;
+      step *= std::max<int64_t>(plain.size(*dim), 1);
+    }
+  }
+  at::IntArrayRef strides(layout.ordered ? dense : layout.strides);
+  if (plain.strides() == strides) {
     return plain;
   }
   return at::empty_strided(plain.sizes(), strides, plain.options()).copy_(plain);
+}
+
+Layout read_layout(py::handle given) {
+  py::sequence items = py::cast<py::sequence>(given);
+  if (items.size() == 2 && py::isinstance<py::str>(items[0])) {
+    return {{}, items[1].cast<std::vector<int64_t>>(), true};
+  }
+  return {items.cast<std::vector<int64_t>>(), {}, false};
+}
+
+// What autocast does to the operations of a backward that runs now; 0 where it is off.
+uint64_t autocast_state() {
+  uint64_t state = 0;
+  for (at::DeviceType device : {at::kCPU, at::kCUDA}) {
+    uint64_t one = at::autocast::is_autocast_enabled(device) ? 1 + static_cast<uint64_t>(at::autocast::get_autocast_dtype(device)) : 0;
+    state = state << 16 | one;
+  }
+  return state;
 }
 
 std::vector<bool> pattern_of(const variable_list& gradients) {
@@ -82,11 +111,14 @@ void CompiledBackward::keep(const std::vector<at::Tensor>& inputs, const std::ve
     bool is_output = value.grad_fn().get() == this;
     saved_.emplace_back(value.is_view() ? value.detach() : value, is_output);
   }
+  generator_state_ = std::move(generator_state);
+  if (training_->rebases) {  // such a call cannot be repeated, and an input that knows this node must not be known to it
+    return;
+  }
   inputs_ = inputs;
   for (const at::Tensor& input : inputs) {
     versions_.push_back(input.is_inference() ? 0 : input._version());
   }
-  generator_state_ = std::move(generator_state);
 }
 
 void CompiledBackward::release_variables() {
@@ -122,23 +154,24 @@ variable_list CompiledBackward::apply(variable_list&& gradients) {
   if (at::GradMode::is_enabled()) {
     return rerun(gradients, true);
   }
-  const Backward* backward = find(pattern);
+  uint64_t autocast = autocast_state();
+  const Backward* backward = find(pattern, autocast);
   if (backward == nullptr) {
-    backward = prepare(pattern);
+    backward = prepare(pattern, autocast);
   }
   return backward != nullptr ? run(*backward, gradients) : rerun(gradients, false);
 }
 
-const Backward* CompiledBackward::find(const std::vector<bool>& pattern) const {
+const Backward* CompiledBackward::find(const std::vector<bool>& pattern, uint64_t autocast) const {
   for (const Backward& backward : training_->backwards) {
-    if (backward.pattern == pattern) {
+    if (backward.pattern == pattern && backward.autocast == autocast) {
       return &backward;
     }
   }
   return nullptr;
 }
 
-const Backward* CompiledBackward::prepare(const std::vector<bool>& pattern) {
+const Backward* CompiledBackward::prepare(const std::vector<bool>& pattern, uint64_t autocast) {
   py::tuple asked(pattern.size());
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     asked[i] = py::bool_(pattern[i]);
@@ -147,11 +180,15 @@ const Backward* CompiledBackward::prepare(const std::vector<bool>& pattern) {
   if (made.is_none()) {
     return nullptr;
   }
-  if (const Backward* other = find(pattern)) {  // another thread was quicker
+  if (const Backward* other = find(pattern, autocast)) {  // another thread was quicker
     return other;
   }
   py::tuple pair = made.cast<py::tuple>();
-  training_->backwards.push_back({pattern, pair[1].cast<std::vector<std::vector<int64_t>>>(), SharedObject(pair[0].ptr())});
+  std::vector<Layout> layouts;
+  for (py::handle one : pair[1]) {
+    layouts.push_back(read_layout(one));
+  }
+  training_->backwards.push_back({pattern, autocast, std::move(layouts), SharedObject(pair[0].ptr())});
   return &training_->backwards.back();
 }
 
@@ -164,7 +201,7 @@ variable_list CompiledBackward::run(const Backward& backward, variable_list& gra
   std::size_t position = 0;
   for (at::Tensor& gradient : gradients) {
     if (gradient.defined()) {
-      arguments.push_back(laid_out(gradient, backward.strides[position++]));
+      arguments.push_back(laid_out(gradient, backward.layouts[position++]));
       gradient.reset();
     }
   }

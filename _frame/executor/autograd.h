@@ -36,8 +36,8 @@ class CompiledBackward final : public torch::autograd::Node {
   Gradients run(const Backward& backward, Gradients& gradients);
   Gradients call_python(PyObject* call, const std::vector<at::Tensor>& arguments) const;
   Gradients rerun(const Gradients& gradients, bool create_graph);
-  const Backward* find(const std::vector<bool>& pattern) const;
-  const Backward* prepare(const std::vector<bool>& pattern);
+  const Backward* find(const std::vector<bool>& pattern, uint64_t autocast) const;
+  const Backward* prepare(const std::vector<bool>& pattern, uint64_t autocast);
   Gradients spread(PyObject* results) const;
 
   TrainingPtr training_;

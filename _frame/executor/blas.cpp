@@ -8,11 +8,30 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
 
+#include <optional>
+
 #include "executor/opcodes.h"
 
 namespace dyncomp::executor {
 
 namespace {
+
+// `beta` or `alpha`: a constant, or a number of the call.
+class Factor {
+ public:
+  Factor(Builder& builder, PyObject* object, const char* what) {
+    if (is_register(object)) {
+      number_ = builder.register_named(object);
+    } else {
+      constant_ = to_scalar(object, what);
+    }
+  }
+  at::Scalar get(const Frame& frame) const { return number_ ? number_->get(frame) : constant_; }
+
+ private:
+  at::Scalar constant_;
+  std::optional<Number> number_;
+};
 
 using Product = at::Tensor& (*)(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 using ScaledProduct = at::Tensor& (*)(at::Tensor& out, const at::Tensor& bias, const at::Tensor& a, const at::Tensor& b,
@@ -35,17 +54,17 @@ class ProductStep final : public Step {
 template <ScaledProduct cpu, ScaledProduct any>
 class ScaledProductStep final : public Step {
  public:
-  ScaledProductStep(int out, int bias, int a, int b, at::Scalar beta, at::Scalar alpha)
+  ScaledProductStep(int out, int bias, int a, int b, Factor beta, Factor alpha)
       : out_(out), bias_(bias), a_(a), b_(b), beta_(std::move(beta)), alpha_(std::move(alpha)) {}
 
   void run(Frame& frame) const override {
     at::Tensor& out = frame.slots[out_];
-    (out.is_cpu() ? cpu : any)(out, frame.slots[bias_], frame.slots[a_], frame.slots[b_], beta_, alpha_);
+    (out.is_cpu() ? cpu : any)(out, frame.slots[bias_], frame.slots[a_], frame.slots[b_], beta_.get(frame), alpha_.get(frame));
   }
 
  private:
   int out_, bias_, a_, b_;
-  at::Scalar beta_, alpha_;
+  Factor beta_, alpha_;
 };
 
 template <Product cpu, Product any>
@@ -60,9 +79,9 @@ template <ScaledProduct cpu, ScaledProduct any>
 StepPtr build_scaled_product(Builder& builder, PyObject* instruction) {
   Fields fields(builder, instruction, 6);
   int out = fields.read("out"), bias = fields.read("bias"), a = fields.read("a"), b = fields.read("b");
-  at::Scalar beta = fields.scalar("beta"), alpha = fields.scalar("alpha");
+  Factor beta(builder, fields.object(), "beta"), alpha(builder, fields.object(), "alpha");
   builder.program.heavy = true;
-  return std::make_unique<ScaledProductStep<cpu, any>>(out, bias, a, b, beta, alpha);
+  return std::make_unique<ScaledProductStep<cpu, any>>(out, bias, a, b, std::move(beta), std::move(alpha));
 }
 
 }  // namespace

@@ -120,10 +120,11 @@ Output read_output(Builder& builder, PyObject* row) {
   if (kind == "const") {
     return {Output::Kind::kConst, 0, false, value};
   }
-  if (kind == "s") {
-    return {Output::Kind::kRegister, to_int(builder, row, "an output").reg, false, nullptr};
+  if (is_register(row)) {
+    Number number = builder.register_named(row);
+    return {Output::Kind::kNumber, number.bits.reg, false, nullptr, number.type};
   }
-  throw BuildError("no output kind '" + kind + "'; known: slot, input, const, s");
+  throw BuildError("no output kind '" + kind + "'; known: slot, input, const, s, f");
 }
 
 std::vector<Output> read_outputs(Builder& builder, PyObject* outputs) {
@@ -150,20 +151,25 @@ std::vector<Output> read_outputs(Builder& builder, PyObject* outputs) {
 }  // namespace
 
 BuiltPlan build_plan(const PlanData& data) {
-  if (data.inputs < 0 || data.slots < data.inputs || data.slots > kMaxSlots) {
-    throw BuildError("inputs=" + std::to_string(data.inputs) + ", slots=" + std::to_string(data.slots) +
+  auto inputs = static_cast<int64_t>(data.inputs.size());
+  if (data.slots < inputs || data.slots > kMaxSlots) {
+    throw BuildError("inputs=" + std::to_string(inputs) + ", slots=" + std::to_string(data.slots) +
                      ": the inputs are the first slots, and there are at most " + std::to_string(kMaxSlots));
   }
   if (data.arena < 0) {
     throw BuildError("negative arena " + std::to_string(data.arena));
   }
   auto program = std::make_unique<Program>();
-  program->inputs = static_cast<int>(data.inputs);
+  program->inputs = static_cast<int>(inputs);
+  if (std::any_of(data.inputs.begin(), data.inputs.end(), [](NumberType kind) { return kind != NumberType::kNone; })) {
+    program->kinds = data.inputs;
+  }
   program->slots = static_cast<int>(data.slots);
   program->arena = static_cast<uint64_t>(data.arena);
   Builder builder{*program, std::vector<SlotState>(data.slots), {}, {}, {}};
   for (int input = 0; input < program->inputs; ++input) {
-    builder.slots[input].live = true;
+    builder.slots[input].number = data.inputs[input] != NumberType::kNone;
+    builder.slots[input].live = !builder.slots[input].number;
   }
   read_constants(builder, data.constants);
   read_kernels(builder, data.kernels);

@@ -12,17 +12,19 @@ namespace dyncomp::executor {
 
 // The parts of a plan, as handed to `Plan(...)`; all references are borrowed.
 struct PlanData {
-  int64_t inputs, slots;
+  std::vector<NumberType> inputs;
+  int64_t slots;
   PyObject *constants, *kernels, *ops, *code, *outputs;
   int64_t arena;
 };
 
 // How to make one returned value.
 struct Output {
-  enum class Kind { kSlot, kInput, kConst, kRegister } kind;
+  enum class Kind { kSlot, kInput, kConst, kNumber } kind;
   int index;        // of the slot, input or register
   bool last;        // no later output needs this slot's tensor
   PyObject* value;  // of a constant, borrowed from the plan's data
+  NumberType number = NumberType::kInt;  // what a register holds
 };
 
 struct BuiltPlan {

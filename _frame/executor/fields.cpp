@@ -3,6 +3,8 @@
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>
 
+#include "numbers.h"
+
 namespace dyncomp::executor {
 
 namespace {
@@ -22,6 +24,9 @@ std::string type_name(PyObject* object) { return Py_TYPE(object)->tp_name; }
 SlotState& Builder::readable(int64_t slot) {
   if (slot < 0 || slot >= static_cast<int64_t>(slots.size())) {
     throw BuildError("no slot " + std::to_string(slot) + " (the plan has " + std::to_string(slots.size()) + ")");
+  }
+  if (slots[slot].number) {
+    throw BuildError("slot " + std::to_string(slot) + " is an input that is a number, no tensor");
   }
   if (!slots[slot].live) {
     throw BuildError("slot " + std::to_string(slot) + " is read before it is written, or after it was freed");
@@ -48,15 +53,40 @@ int Builder::define(int64_t slot) {
   return static_cast<int>(slot);
 }
 
-int Builder::define_register(int64_t reg) {
+int Builder::define_register(int64_t reg, NumberType type) {
   if (reg < 0 || reg >= kMaxRegisters) {
     throw BuildError("no register " + std::to_string(reg));
   }
   if (reg >= static_cast<int64_t>(registers.size())) {
     registers.resize(reg + 1);
   }
-  registers[reg] = true;
+  registers[reg] = type;
   return static_cast<int>(reg);
+}
+
+Number Builder::register_named(PyObject* name) const {
+  int64_t reg = to_int64(PyTuple_GET_ITEM(name, 1), "a register");
+  NumberType type = reg < 0 || reg >= static_cast<int64_t>(registers.size()) ? NumberType::kNone : registers[reg];
+  if (type == NumberType::kNone) {
+    throw BuildError("register " + std::to_string(reg) + " is read before it is written");
+  }
+  if (is_float_register(name) != (type == NumberType::kFloat)) {
+    throw BuildError("register " + std::to_string(reg) + (type == NumberType::kFloat ? " holds a float: (\"f\", r) names it"
+                                                                                       : " holds an int: (\"s\", r) names it"));
+  }
+  return {{0, static_cast<int>(reg)}, type};
+}
+
+c10::Scalar Number::get(const Frame& frame) const {
+  int64_t value = bits.get(frame);
+  switch (type) {
+    case NumberType::kTruth:
+      return c10::Scalar(value != 0);
+    case NumberType::kFloat:
+      return c10::Scalar(numbers::real(value));
+    default:
+      return c10::Scalar(value);
+  }
 }
 
 void set_slot_type(PyTypeObject* type) { slot_type = type; }
@@ -99,21 +129,37 @@ std::string to_text(PyObject* object, const char* what) {
   return utf8;
 }
 
-bool is_register(PyObject* object) {
+namespace {
+
+bool is_pair_of(const char* letter, PyObject* object) {
   return PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == 2 && PyUnicode_Check(PyTuple_GET_ITEM(object, 0)) &&
-         PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(object, 0), "s") == 0 &&
-         PyLong_Check(PyTuple_GET_ITEM(object, 1));
+         PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(object, 0), letter) == 0 && PyLong_Check(PyTuple_GET_ITEM(object, 1));
 }
 
+}  // namespace
+
+bool is_float_register(PyObject* object) { return is_pair_of("f", object); }
+
+bool is_register(PyObject* object) { return is_pair_of("s", object) || is_float_register(object); }
+
 Int to_int(Builder& builder, PyObject* object, const char* what) {
-  if (!is_register(object)) {
-    return {to_int64(object, what), -1};
+  if (is_float_register(object)) {
+    throw BuildError(std::string(what) + " must be an int, not the float in a register");
   }
-  int64_t reg = to_int64(PyTuple_GET_ITEM(object, 1), "a register");
-  if (reg < 0 || reg >= static_cast<int64_t>(builder.registers.size()) || !builder.registers[reg]) {
-    throw BuildError("register " + std::to_string(reg) + " is read before it is written");
+  return is_register(object) ? builder.register_named(object).bits : Int{to_int64(object, what), -1};
+}
+
+Number to_number(Builder& builder, PyObject* object, const char* what) {
+  if (is_register(object)) {
+    return builder.register_named(object);
   }
-  return {0, static_cast<int>(reg)};
+  if (PyBool_Check(object)) {
+    return {{object == Py_True, -1}, NumberType::kTruth};
+  }
+  if (PyFloat_Check(object)) {
+    return {{numbers::bits(PyFloat_AS_DOUBLE(object)), -1}, NumberType::kFloat};
+  }
+  return {{to_int64(object, what), -1}, NumberType::kInt};
 }
 
 at::ScalarType to_dtype(PyObject* object) {
@@ -186,21 +232,28 @@ at::ScalarType Fields::dtype() { return to_dtype(object()); }
 
 c10::Device Fields::device() { return to_device(object()); }
 
-c10::Scalar Fields::scalar(const char* what) {
-  PyObject* field = object();
-  if (PyBool_Check(field)) {
-    return c10::Scalar(field == Py_True);
+c10::Scalar to_scalar(PyObject* object, const char* what) {
+  if (PyBool_Check(object)) {
+    return c10::Scalar(object == Py_True);
   }
-  if (PyLong_Check(field)) {
-    return c10::Scalar(to_int64(field, what));
+  if (PyLong_Check(object)) {
+    return c10::Scalar(to_int64(object, what));
   }
-  if (PyFloat_Check(field)) {
-    return c10::Scalar(PyFloat_AS_DOUBLE(field));
+  if (PyFloat_Check(object)) {
+    return c10::Scalar(PyFloat_AS_DOUBLE(object));
   }
-  if (PyComplex_Check(field)) {
-    return c10::Scalar(c10::complex<double>(PyComplex_RealAsDouble(field), PyComplex_ImagAsDouble(field)));
+  if (PyComplex_Check(object)) {
+    return c10::Scalar(c10::complex<double>(PyComplex_RealAsDouble(object), PyComplex_ImagAsDouble(object)));
   }
-  wrong_type(what, "a number", field);
+  wrong_type(what, "a number", object);
+}
+
+Ints Fields::words(const char* what) {
+  std::vector<Int> values;
+  for (PyObject* item : items(object(), what)) {
+    values.push_back(is_float_register(item) || PyFloat_Check(item) ? to_number(builder, item, what).bits : to_int(builder, item, what));
+  }
+  return Ints(values);
 }
 
 std::string Fields::text(const char* what) { return to_text(object(), what); }

@@ -26,25 +26,36 @@ struct SlotState {
   bool constant = false;
   bool over_arena = false;  // scratch or a view of it: must not leave the plan
   bool escapes = false;     // listed among the outputs
+  bool number = false;      // an input that is no tensor
   int root = -1;            // a view's base that is no view itself, -1: no view
   int root_generation = 0;  // of the root's slot when the view was made
   bool absolute = false;    // a view whose offset counts from the start of the storage
   Int offset;
 };
 
+// A number known when the plan was made, or a register: an int, a truth, or a float by its bits.
+struct Number {
+  Int bits;
+  NumberType type;
+  c10::Scalar get(const Frame& frame) const;
+};
+
 // The program under construction.
 struct Builder {
   Program& program;
   std::vector<SlotState> slots;
-  std::vector<bool> registers;  // written so far
+  std::vector<NumberType> registers;  // from the instruction that wrote each last
   std::vector<KernelFn> kernels;
   std::vector<c10::OperatorHandle> ops;
+  bool arena_in_call = false;  // an `arena` step was read
 
   SlotState& readable(int64_t slot);
   // A slot that may become live; `define` makes it so.
   SlotState& definable(int64_t slot);
   int define(int64_t slot);
-  int define_register(int64_t reg);
+  int define_register(int64_t reg, NumberType type = NumberType::kInt);
+  // The register that `("s", r)` or `("f", r)` names, and what it holds.
+  Number register_named(PyObject* name) const;
 };
 
 // A slot mentioned among an operator's arguments; `set_slot_type` tells which Python class stands for it.
@@ -54,7 +65,10 @@ int64_t slot_index(PyObject* object);  // -1: not a Slot
 int64_t to_int64(PyObject* object, const char* what);
 std::string to_text(PyObject* object, const char* what);
 Int to_int(Builder& builder, PyObject* object, const char* what);  // an int or ("s", register)
-bool is_register(PyObject* object);
+Number to_number(Builder& builder, PyObject* object, const char* what);  // a bool, int, float, ("s", r) or ("f", r)
+bool is_register(PyObject* object);  // ("s", r) or ("f", r)
+bool is_float_register(PyObject* object);
+c10::Scalar to_scalar(PyObject* object, const char* what);  // of a bool, int, float or complex
 at::ScalarType to_dtype(PyObject* object);
 c10::Device to_device(PyObject* object);
 // The items of a tuple or list, borrowed.
@@ -73,7 +87,7 @@ class Fields {
   Ints ints(const char* what);
   at::ScalarType dtype();
   c10::Device device();
-  c10::Scalar scalar(const char* what);
+  Ints words(const char* what);  // ints, and floats by their bits
   std::string text(const char* what);
   std::size_t index(std::size_t count, const char* what);  // into a table of `count` rows
   PyObject* object();                                       // borrowed

@@ -17,7 +17,7 @@ void* pointer_of(const at::Tensor& tensor) {
 
 class Kernel final : public Step {
  public:
-  Kernel(KernelFn kernel, Int units, int64_t grain, std::vector<int> slots, Ints ints)
+  Kernel(KernelFn kernel, Int units, Int grain, std::vector<int> slots, Ints ints)
       : kernel_(kernel), units_(units), grain_(grain), slots_(std::move(slots)), ints_(std::move(ints)) {}
 
   void run(Frame& frame) const override {
@@ -26,13 +26,13 @@ class Kernel final : public Step {
       pointers.push_back(pointer_of(frame.slots[slot]));
     }
     Ints::Buffer buffer;
-    parallel_kernel(kernel_, pointers.data(), ints_.get(frame, buffer).data(), units_.get(frame), grain_);
+    parallel_kernel(kernel_, pointers.data(), ints_.get(frame, buffer).data(), units_.get(frame), grain_.get(frame));
   }
 
  private:
   KernelFn kernel_;
   Int units_;
-  int64_t grain_;
+  Int grain_;
   std::vector<int> slots_;
   Ints ints_;
 };
@@ -43,16 +43,16 @@ StepPtr build_kernel(Builder& builder, PyObject* instruction) {
   Fields fields(builder, instruction, 5);
   std::size_t kernel = fields.index(builder.kernels.size(), "kernel");
   Int units = fields.number("units");
-  int64_t grain = fields.integer("grain");
+  Int grain = fields.number("grain");
   std::vector<int> slots = fields.read_many("slots");
-  Ints ints = fields.ints("ints");
+  Ints ints = fields.words("ints");
   if (units.is_constant() && units.value < 0) {
     throw BuildError("negative units " + std::to_string(units.value));
   }
-  if (grain < 1) {
-    throw BuildError("grain must be at least 1, not " + std::to_string(grain));
+  if (grain.is_constant() && grain.value < 1) {
+    throw BuildError("grain must be at least 1, not " + std::to_string(grain.value));
   }
-  builder.program.heavy |= !units.is_constant() || units.value > grain;  // work for more than one thread
+  builder.program.heavy |= !units.is_constant() || !grain.is_constant() || units.value > grain.value;  // work for more than one thread
   return std::make_unique<Kernel>(builder.kernels[kernel], units, grain, std::move(slots), std::move(ints));
 }
 

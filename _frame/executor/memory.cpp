@@ -1,4 +1,4 @@
-// alloc, scratch, flag, check, free, copy, write_back: where tensors live, and moving their contents.
+// alloc, scratch, flag, check, free, copy, write_back, write_through: where tensors live, and moving their contents.
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/CPUAllocator.h>
@@ -68,7 +68,7 @@ class DeviceAlloc final : public Step {
 // A tensor over this call's arena. The frame keeps it for its next call.
 class Scratch final : public Step {
  public:
-  Scratch(int slot, int kept, at::ScalarType dtype, Ints sizes, Ints strides, int64_t offset)
+  Scratch(int slot, int kept, at::ScalarType dtype, Ints sizes, Ints strides, Int offset)
       : slot_(slot), kept_(kept), dtype_(c10::scalarTypeToTypeMeta(dtype)), sizes_(std::move(sizes)), strides_(std::move(strides)),
         offset_(offset) {}
 
@@ -77,26 +77,38 @@ class Scratch final : public Step {
     if (!kept.defined()) {
       Ints::Buffer size_buffer, stride_buffer;
       kept = over_storage(frame.arena, dtype_, sizes_.get(frame, size_buffer), strides_.get(frame, stride_buffer));
-      kept.unsafeGetTensorImpl()->set_storage_offset(offset_ / static_cast<int64_t>(dtype_.itemsize()));
+      kept.unsafeGetTensorImpl()->set_storage_offset(offset_.get(frame) / static_cast<int64_t>(dtype_.itemsize()));
       check_fits(frame, kept.sizes(), kept.strides());
-    } else if (!sizes_.is_constant() || !strides_.is_constant()) {
+    } else if (!sizes_.is_constant() || !strides_.is_constant() || !offset_.is_constant()) {
       Ints::Buffer size_buffer, stride_buffer;
       at::IntArrayRef sizes = sizes_.get(frame, size_buffer), strides = strides_.get(frame, stride_buffer);
       check_fits(frame, sizes, strides);
       kept.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+      kept.unsafeGetTensorImpl()->set_storage_offset(offset_.get(frame) / static_cast<int64_t>(dtype_.itemsize()));
     }
     frame.slots[slot_] = kept;
   }
 
  private:
   void check_fits(const Frame& frame, at::IntArrayRef sizes, at::IntArrayRef strides) const {
-    TORCH_INTERNAL_ASSERT(offset_ + bytes_of(sizes, strides, dtype_) <= frame.program.arena, "scratch beyond the arena");
+    int64_t offset = offset_.get(frame);
+    TORCH_INTERNAL_ASSERT(offset >= 0 && offset + bytes_of(sizes, strides, dtype_) <= frame.arena_bytes, "scratch beyond the arena");
   }
 
   int slot_, kept_;
   caffe2::TypeMeta dtype_;
   Ints sizes_, strides_;
-  int64_t offset_;
+  Int offset_;
+};
+
+// The arena of a plan whose temporaries are as large as the call says.
+class Arena final : public Step {
+ public:
+  explicit Arena(Int bytes) : bytes_(bytes) {}
+  void run(Frame& frame) const override { frame.open_arena(std::max<int64_t>(bytes_.get(frame), 1)); }
+
+ private:
+  Int bytes_;
 };
 
 // One int64 that kernels set when the data holds an index out of range.
@@ -179,6 +191,25 @@ class WriteBack final : public Step {
   int input_, src_;
 };
 
+// Kernels of this plan write an input's memory themselves. First come the checks of an in-place operation in the caller's
+// state, with eager's messages and its version counter; and a lazily cloned input gets memory of its own.
+class WriteThrough final : public Step {
+ public:
+  explicit WriteThrough(int input) : input_(input) {}
+
+  void run(Frame& frame) const override {
+    const at::Tensor& input = frame.slots[input_];
+    {
+      c10::impl::ForceDispatchKeyGuard as_caller(frame.caller_keys);
+      input.copy_(input);  // moves nothing
+    }
+    input.mutable_data_ptr();
+  }
+
+ private:
+  int input_;
+};
+
 }  // namespace
 
 StepPtr build_alloc(Builder& builder, PyObject* instruction) {
@@ -199,17 +230,17 @@ StepPtr build_scratch(Builder& builder, PyObject* instruction) {
   int slot = fields.define("slot");
   at::ScalarType dtype = fields.dtype();
   Ints sizes = fields.ints("sizes"), strides = fields.ints("strides");
-  int64_t offset = fields.integer("offset");
+  Int offset = fields.number("offset");
   check_shape(sizes, strides);
   auto itemsize = static_cast<int64_t>(c10::elementSize(dtype));
-  if (offset < 0 || offset % itemsize != 0) {
-    throw BuildError("offset " + std::to_string(offset) + " is no multiple of the element size " + std::to_string(itemsize));
+  if (offset.is_constant() && (offset.value < 0 || offset.value % itemsize != 0)) {
+    throw BuildError("offset " + std::to_string(offset.value) + " is no multiple of the element size " + std::to_string(itemsize));
   }
-  if (sizes.is_constant() && strides.is_constant() &&
-      static_cast<uint64_t>(offset + extent(sizes.constants(), strides.constants()) * itemsize) > builder.program.arena) {
+  if (sizes.is_constant() && strides.is_constant() && offset.is_constant() && !builder.arena_in_call &&
+      static_cast<uint64_t>(offset.value + extent(sizes.constants(), strides.constants()) * itemsize) > builder.program.arena) {
     throw BuildError("reaches beyond the arena of " + std::to_string(builder.program.arena) + " bytes");
   }
-  if (builder.program.arena == 0) {
+  if (builder.program.arena == 0 && !builder.arena_in_call) {
     throw BuildError("needs an arena, and the plan has none");
   }
   if (builder.slots[slot].escapes) {
@@ -217,6 +248,16 @@ StepPtr build_scratch(Builder& builder, PyObject* instruction) {
   }
   builder.slots[slot].over_arena = true;
   return std::make_unique<Scratch>(slot, builder.program.scratches++, dtype, std::move(sizes), std::move(strides), offset);
+}
+
+StepPtr build_arena(Builder& builder, PyObject* instruction) {
+  Fields fields(builder, instruction, 1);
+  Int bytes = fields.number("bytes");
+  if (builder.program.arena != 0 || builder.arena_in_call) {
+    throw BuildError("the plan has an arena already");
+  }
+  builder.arena_in_call = true;
+  return std::make_unique<Arena>(bytes);
 }
 
 StepPtr build_flag(Builder& builder, PyObject* instruction) {
@@ -256,9 +297,24 @@ StepPtr build_write_back(Builder& builder, PyObject* instruction) {
   if (input < 0 || input >= builder.program.inputs) {
     throw BuildError("no input " + std::to_string(input) + " (the plan has " + std::to_string(builder.program.inputs) + ")");
   }
+  if (builder.slots[input].number) {
+    throw BuildError("input " + std::to_string(input) + " is a number and cannot be written");
+  }
   int src = fields.read("src");
   builder.program.heavy = true;
   return std::make_unique<WriteBack>(static_cast<int>(input), src);
+}
+
+StepPtr build_write_through(Builder& builder, PyObject* instruction) {
+  Fields fields(builder, instruction, 1);
+  int64_t input = fields.integer("input");
+  if (input < 0 || input >= builder.program.inputs) {
+    throw BuildError("no input " + std::to_string(input) + " (the plan has " + std::to_string(builder.program.inputs) + ")");
+  }
+  if (builder.slots[input].number) {
+    throw BuildError("input " + std::to_string(input) + " is a number and cannot be written");
+  }
+  return std::make_unique<WriteThrough>(static_cast<int>(input));
 }
 
 }  // namespace dyncomp::executor

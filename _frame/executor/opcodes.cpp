@@ -14,10 +14,12 @@ struct Row {
 constexpr Row kOpcodes[] = {
     {"alloc", build_alloc},
     {"scratch", build_scratch},
+    {"arena", build_arena},
     {"flag", build_flag},
     {"check", build_check},
     {"copy", build_copy},
     {"write_back", build_write_back},
+    {"write_through", build_write_through},
     {"free", build_free},
     {"kernel", build_kernel},
     {"op", build_op},
@@ -32,6 +34,8 @@ constexpr Row kOpcodes[] = {
     {"int", build_int},
     {"size", build_size},
     {"stride", build_stride},
+    {"number", build_number},
+    {"compute", build_compute},
 };
 
 }  // namespace

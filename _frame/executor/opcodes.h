@@ -12,10 +12,12 @@ using BuildStep = StepPtr (*)(Builder& builder, PyObject* instruction);
 // memory.cpp
 StepPtr build_alloc(Builder&, PyObject*);
 StepPtr build_scratch(Builder&, PyObject*);
+StepPtr build_arena(Builder&, PyObject*);
 StepPtr build_flag(Builder&, PyObject*);
 StepPtr build_check(Builder&, PyObject*);
 StepPtr build_copy(Builder&, PyObject*);
 StepPtr build_write_back(Builder&, PyObject*);
+StepPtr build_write_through(Builder&, PyObject*);
 StepPtr build_free(Builder&, PyObject*);
 // kernel.cpp
 StepPtr build_kernel(Builder&, PyObject*);
@@ -36,6 +38,9 @@ StepPtr build_baddbmm(Builder&, PyObject*);
 StepPtr build_int(Builder&, PyObject*);
 StepPtr build_size(Builder&, PyObject*);
 StepPtr build_stride(Builder&, PyObject*);
+// number.cpp
+StepPtr build_number(Builder&, PyObject*);
+StepPtr build_compute(Builder&, PyObject*);
 
 // nullptr: no such instruction. `opcode_names` lists them for the error.
 BuildStep find_opcode(const char* name);

@@ -9,6 +9,7 @@
 
 #include "executor/build.h"
 #include "executor/fields.h"
+#include "executor/inputs.h"
 #include "executor/text.h"
 
 namespace dyncomp::executor {
@@ -41,9 +42,14 @@ class RunningCall {
     program_.give_frame(std::move(frame_));
   }
 
-  void borrow(PyObject* const* tensors) {
+  // `inputs` fit the program (`check_arguments`).
+  void borrow(PyObject* const* inputs) {
     for (int i = 0; i < program_.inputs; ++i) {
-      frame_->slots[i] = c10::MaybeOwnedTraits<at::Tensor>::createBorrow(THPVariable_Unpack(tensors[i]));
+      if (program_.is_tensor(i)) {
+        frame_->slots[i] = c10::MaybeOwnedTraits<at::Tensor>::createBorrow(THPVariable_Unpack(inputs[i]));
+      } else {
+        number_bits(program_.kinds[i], inputs[i], &frame_->numbers[i]);
+      }
     }
     frame_->enter();
   }
@@ -73,8 +79,13 @@ bool check_arguments(const Program& program, PyObject* const* args, Py_ssize_t c
     return false;
   }
   for (Py_ssize_t i = 0; i < count; ++i) {
-    if (!THPVariable_Check(args[i])) {
-      PyErr_Format(PyExc_TypeError, "input %zd of a plan must be a tensor, not %.200s", i, Py_TYPE(args[i])->tp_name);
+    NumberType kind = program.kinds.empty() ? NumberType::kNone : program.kinds[i];
+    int64_t bits;
+    if (!fits(kind, args[i])) {
+      PyErr_Format(PyExc_TypeError, "input %zd of a plan must be %s, not %.200s", i, kind_text(kind), Py_TYPE(args[i])->tp_name);
+      return false;
+    }
+    if (kind == NumberType::kInt && !number_bits(kind, args[i], &bits)) {
       return false;
     }
   }
@@ -87,8 +98,8 @@ PyObject* make_output(const Output& output, Frame& frame, PyObject* const* args)
       return Py_NewRef(args[output.index]);
     case Output::Kind::kConst:
       return Py_NewRef(output.value);
-    case Output::Kind::kRegister:
-      return PyLong_FromLongLong(frame.registers[output.index]);
+    case Output::Kind::kNumber:
+      return make_number(output.number, frame.registers[output.index]);
     case Output::Kind::kSlot:
       break;
   }
@@ -184,17 +195,18 @@ PlanObject* alloc_plan(PyTypeObject* type, BuiltPlan built, bool single, PyObjec
 PyObject* new_plan(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   HANDLE_TH_ERRORS
   static const char* names[] = {"inputs", "slots", "code", "outputs", "constants", "kernels", "ops", "arena", "single", "libraries", nullptr};
-  PlanData data{0, 0, nullptr, nullptr, nullptr, nullptr, nullptr, 0};
-  long long inputs = -1, slots = -1, arena = 0;
+  PlanData data{{}, 0, nullptr, nullptr, nullptr, nullptr, nullptr, 0};
+  PyObject* inputs = nullptr;
+  long long slots = -1, arena = 0;
   int single = 0;
   py::tuple none;
   PyObject* libraries = none.ptr();
   data.constants = data.kernels = data.ops = none.ptr();
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$LLOOOOOLpO:Plan", const_cast<char**>(names), &inputs, &slots, &data.code,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OLOOOOOLpO:Plan", const_cast<char**>(names), &inputs, &slots, &data.code,
                                    &data.outputs, &data.constants, &data.kernels, &data.ops, &arena, &single, &libraries)) {
     return nullptr;
   }
-  if (inputs < 0 || slots < 0 || data.code == nullptr || data.outputs == nullptr) {
+  if (inputs == nullptr || slots < 0 || data.code == nullptr || data.outputs == nullptr) {
     PyErr_SetString(PyExc_TypeError, "a plan needs inputs, slots, code and outputs");
     return nullptr;
   }
@@ -203,10 +215,10 @@ PyObject* new_plan(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   BuiltPlan built;
   try {
     using namespace py::literals;
-    kept = py::dict("inputs"_a = inputs, "slots"_a = slots, "constants"_a = freeze(data.constants), "kernels"_a = freeze(data.kernels),
+    kept = py::dict("inputs"_a = freeze(inputs), "slots"_a = slots, "constants"_a = freeze(data.constants), "kernels"_a = freeze(data.kernels),
                     "ops"_a = freeze(data.ops), "code"_a = freeze(data.code), "outputs"_a = freeze_outputs(data.outputs),
                     "arena"_a = arena, "single"_a = static_cast<bool>(single));
-    built = build_plan({inputs, slots, kept["constants"].ptr(), kept["kernels"].ptr(), kept["ops"].ptr(), kept["code"].ptr(),
+    built = build_plan({read_inputs(inputs), slots, kept["constants"].ptr(), kept["kernels"].ptr(), kept["ops"].ptr(), kept["code"].ptr(),
                         kept["outputs"].ptr(), arena});
     if (single && built.outputs.size() != 1) {
       throw BuildError("a plan with " + std::to_string(built.outputs.size()) + " outputs cannot be single");
@@ -259,12 +271,12 @@ PyObject* plan_profile(PyObject* self, PyObject* args) {
   HANDLE_TH_ERRORS
   PlanObject* plan = plan_of(self);
   const Program& program = *plan->built.program;
-  PyObject* const* tensors = PySequence_Fast_ITEMS(args);
-  if (!check_arguments(program, tensors, PyTuple_GET_SIZE(args), nullptr)) {
+  PyObject* const* inputs = PySequence_Fast_ITEMS(args);
+  if (!check_arguments(program, inputs, PyTuple_GET_SIZE(args), nullptr)) {
     return nullptr;
   }
   RunningCall call(program);
-  call.borrow(tensors);
+  call.borrow(inputs);
   std::vector<int64_t> spent(program.steps.size());
   program.run_timed(call.frame(), spent);
   py::list nanoseconds;
@@ -295,7 +307,7 @@ PyMemberDef plan_members[] = {
 };
 
 const char plan_doc[] =
-    "A native program over tensors, made from plain data and never changed. Calling it with its input tensors runs it below\n"
+    "A native program over tensors, made from plain data and never changed. Calling it with its inputs runs it below\n"
     "autograd and returns a tuple, or with single=True the one value itself.";
 
 PyType_Slot plan_slots[] = {

@@ -40,7 +40,7 @@ at::IntArrayRef Ints::fill(const Frame& frame, Buffer& buffer) const {
 }
 
 Frame::Frame(const Program& p)
-    : program(p), slots(p.slots), registers(p.registers), over_arena(p.scratches),
+    : program(p), slots(p.slots), registers(p.registers), numbers(p.kinds.size()), over_arena(p.scratches),
       caller_keys(c10::impl::tls_local_dispatch_key_set()) {
   for (const auto& [slot, tensor] : p.constants) {
     slots[slot] = tensor;
@@ -49,9 +49,12 @@ Frame::Frame(const Program& p)
 
 void Frame::enter() {
   caller_keys = c10::impl::tls_local_dispatch_key_set();
-  if (program.arena == 0) {
-    return;
+  if (program.arena != 0) {
+    open_arena(program.arena);
   }
+}
+
+void Frame::open_arena(uint64_t bytes) {
   if (bool inference = c10::InferenceMode::is_enabled(); inference != inference_) {
     // Tensors belong to the mode they were made in.
     over_arena.assign(over_arena.size(), at::Tensor());
@@ -60,10 +63,11 @@ void Frame::enter() {
   if (!arena) {
     arena = empty_arena();
   }
-  block_ = pool_take(program.arena);
+  block_ = pool_take(bytes);
+  arena_bytes = bytes;
   auto* storage = arena.unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(c10::DataPtr(block_data(block_), c10::Device(c10::kCPU)));
-  storage->set_nbytes(program.arena);
+  storage->set_nbytes(bytes);
 }
 
 // Somebody, say a Python operator, kept a tensor over the arena beyond the call.

@@ -19,6 +19,9 @@ namespace dyncomp::executor {
 
 class Program;
 
+// What a number is: of an input (kNone: it is a tensor), of a register (kNone: not written yet).
+enum class NumberType : uint8_t { kNone, kInt, kTruth, kFloat };
+
 // The state of one running call. Frames are reused: slots, stack and the tensors over the arena keep their memory.
 struct Frame {
   explicit Frame(const Program& program);
@@ -27,12 +30,16 @@ struct Frame {
   // Takes the arena's block and notes the caller's dispatch state; `leave` undoes it and clears the slots.
   void enter();
   void leave() noexcept;
+  // Takes the block of this call's arena: by `enter`, or by an `arena` step where the size is known during the call only.
+  void open_arena(uint64_t bytes);
 
   const Program& program;
   std::vector<at::Tensor> slots;     // the first `inputs` are borrowed from the caller, never counted, unless `owns_inputs`
-  std::vector<int64_t> registers;
+  std::vector<int64_t> registers;    // ints, truths, and the bits of doubles
+  std::vector<int64_t> numbers;      // this call's numbers among the inputs, likewise; empty if all are tensors
   std::vector<at::Tensor> over_arena;  // one a scratch step, made at its first run
   c10::Storage arena;                // its pointer is set while a call runs
+  uint64_t arena_bytes = 0;          // of this call
   torch::jit::Stack stack;           // for boxed calls
   c10::impl::LocalDispatchKeySet caller_keys;
 
@@ -86,6 +93,8 @@ class Program {
   Program();
 
   int inputs = 0;
+  std::vector<NumberType> kinds;  // one an input; empty if all are tensors
+  bool is_tensor(int input) const { return kinds.empty() || kinds[input] == NumberType::kNone; }
   int slots = 0;
   int registers = 0;
   int scratches = 0;

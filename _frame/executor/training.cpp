@@ -10,6 +10,7 @@
 #include <ATen/Context.h>
 #include <ATen/ops/as_strided.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -70,6 +71,31 @@ bool shares_written_memory(const Training& training, const std::vector<at::Tenso
   return false;
 }
 
+// Whether autograd allows the writes in place; where it does not, the program itself raises at the right place.
+bool may_be_written(const Training& training, const std::vector<at::Tensor>& inputs) {
+  for (int target : training.rebased) {
+    if (target < 0) {
+      continue;
+    }
+    try {
+      torch::autograd::check_inplace(inputs[target], true);
+    } catch (const c10::Error&) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// An input that is no view takes its new value and its place in the history right here.
+void rebase(const at::Tensor& input, const at::Tensor& value, const CompiledBackward::Ref& node) {
+  {
+    at::AutoDispatchBelowADInplaceOrView below;
+    input.copy_(value);
+  }
+  torch::autograd::increment_version(input);
+  torch::autograd::impl::rebase_history(input, {node, node->add_input_metadata(input)});
+}
+
 PyObject* run_original(const Training& training, PyObject* const* args, Py_ssize_t count) {
   PyObject* result = PyObject_Vectorcall(training.original.get(), args, static_cast<std::size_t>(count), nullptr);
   if (result == nullptr || PyTuple_Check(result)) {
@@ -92,8 +118,16 @@ void give_history(const TrainingPtr& training, const std::vector<at::Tensor>& in
   for (int index : training->requiring) {
     node->add_next_edge(inputs[index].requires_grad() ? torch::autograd::impl::gradient_edge(inputs[index]) : torch::autograd::Edge());
   }
+  std::vector<int> views;
   for (int index : training->differentiable) {
     at::Tensor& value = values[index];
+    if (int target = training->rebased[index]; target >= 0) {
+      if (!inputs[target].is_view()) {
+        rebase(inputs[target], value, node);
+        continue;
+      }
+      views.push_back(index);
+    }
     if (value.is_view()) {  // of fresh memory: to autograd it is a tensor of its own
       at::Tensor own = value.detach();
       for (at::Tensor& other : values) {
@@ -104,6 +138,9 @@ void give_history(const TrainingPtr& training, const std::vector<at::Tensor>& in
       value = own;
     }
     torch::autograd::set_history(value, node);
+  }
+  for (int index : views) {  // autograd has rules of its own for writes to views
+    inputs[training->rebased[index]].copy_(values[index]);
   }
   compiled->keep(inputs, values, std::move(state));
 }
@@ -177,10 +214,19 @@ PyObject* call_training(PyObject* self, PyObject* const* args, std::size_t flags
     return run_original(*training, args, count);
   }
   bool recorded = is_recorded(*training, inputs);
+  if (recorded && training->rebases && !may_be_written(*training, inputs)) {
+    return run_original(*training, args, count);
+  }
   at::Tensor state = recorded && training->draws ? generator_state() : at::Tensor();
   std::vector<at::Tensor> values = run_forward(*training, args, inputs);
   if (recorded) {
     give_history(training, inputs, values, std::move(state));
+  } else if (training->rebases) {
+    for (int index : training->differentiable) {
+      if (int target = training->rebased[index]; target >= 0) {
+        inputs[target].copy_(values[index]);
+      }
+    }
   }
   return make_outputs(*training, args, inputs, values);
   END_HANDLE_TH_ERRORS
@@ -242,11 +288,11 @@ void check(const Training& training, int values) {
 PyObject* new_training_plan(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   HANDLE_TH_ERRORS
   static const char* names[] = {"forward", "original", "prepare", "rerun", "inputs", "raw", "values", "requiring", "differentiable",
-                                "saved", "written", "outputs", "draws", nullptr};
-  PyObject *forward, *original, *prepare, *rerun, *requiring, *differentiable, *saved, *written, *outputs;
+                                "saved", "written", "outputs", "draws", "rebased", nullptr};
+  PyObject *forward, *original, *prepare, *rerun, *requiring, *differentiable, *saved, *written, *outputs, *rebased;
   int inputs, raw, values, draws;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOOOiiiOOOOOp:TrainingPlan", const_cast<char**>(names), &forward, &original, &prepare, &rerun,
-                                   &inputs, &raw, &values, &requiring, &differentiable, &saved, &written, &outputs, &draws)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOOOiiiOOOOOpO:TrainingPlan", const_cast<char**>(names), &forward, &original, &prepare, &rerun,
+                                   &inputs, &raw, &values, &requiring, &differentiable, &saved, &written, &outputs, &draws, &rebased)) {
     return nullptr;
   }
   auto training = std::make_shared<Training>();
@@ -262,6 +308,13 @@ PyObject* new_training_plan(PyTypeObject* type, PyObject* args, PyObject* kwargs
   for (int index : py::cast<std::vector<int>>(py::handle(written))) {
     check_index(index, training->written.size(), "input");
     training->written[index] = training->writes = true;
+  }
+  training->rebased.resize(static_cast<std::size_t>(raw), -1);
+  for (const auto& [input, value] : py::cast<std::vector<std::pair<int, int>>>(py::handle(rebased))) {
+    check_index(input, training->written.size(), "input");
+    check_index(value, training->rebased.size(), "raw output");
+    training->rebased[value] = input;
+    training->rebases = true;
   }
   py::tuple rules = py::tuple(py::reinterpret_borrow<py::object>(outputs));
   for (py::handle rule : rules) {

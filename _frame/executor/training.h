@@ -4,6 +4,7 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -39,10 +40,17 @@ struct TrainingOutput {
   bool differentiable = false;
 };
 
-// A backward for the case that gradients come in exactly where `pattern` says, laid out by `strides`.
+// How a gradient is laid out: by strides, or, where sizes vary, densely with these dimensions from the outermost to the innermost.
+struct Layout {
+  std::vector<int64_t> strides, order;
+  bool ordered = false;
+};
+
+// A backward for the case that gradients come in exactly where `pattern` says, while autocast is in one state.
 struct Backward {
   std::vector<bool> pattern;
-  std::vector<std::vector<int64_t>> strides;  // one a gradient that comes in
+  uint64_t autocast;
+  std::vector<Layout> layouts;  // one a gradient that comes in
   SharedObject call;                          // (*saved, *gradients) -> gradient or None for each of `requiring`
 };
 
@@ -59,13 +67,15 @@ struct Training {
   std::vector<int> differentiable;   // raw outputs that a gradient comes in for
   std::vector<SavedValue> saved;
   std::vector<bool> written;         // inputs that the forward writes
+  std::vector<int> rebased;          // by raw output: the input whose new value and history it is, or -1
+  bool rebases = false;
   std::vector<TrainingOutput> outputs;
   SharedObject forward;              // (*inputs) -> (*raw outputs, *values to keep)
   SharedObject original;             // (*inputs) -> outputs, for inputs that share memory with a written one
-  SharedObject prepare;              // (pattern) -> (call, strides), or None: use `rerun`
+  SharedObject prepare;              // (pattern) -> (call, strides | ("order", dimensions) for each gradient), or None: use `rerun`
   SharedObject rerun;                // (inputs, gradients, generator state, create_graph) -> gradients
   SharedObject kept;
-  mutable std::vector<Backward> backwards;  // guarded by the interpreter's lock
+  mutable std::deque<Backward> backwards;  // guarded by the interpreter's lock; a new one leaves the others in place
 };
 
 using TrainingPtr = std::shared_ptr<const Training>;

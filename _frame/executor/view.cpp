@@ -99,15 +99,33 @@ void prefer_root(Builder& builder, int& source, Int& offset, bool& absolute) {
   source = via.root;
 }
 
-StepPtr build(Builder& builder, PyObject* instruction, bool absolute) {
+// The fields that all these instructions have.
+struct Alias {
+  int slot, source;
+  Ints sizes, strides;
+  Int offset;
+};
+
+Alias read_alias(Builder& builder, PyObject* instruction) {
   Fields fields(builder, instruction, 5);
   int slot = fields.define("slot"), source = fields.read("source");
   if (slot == source) {
     throw BuildError("a view of itself");
   }
   Ints sizes = fields.ints("sizes"), strides = fields.ints("strides");
-  Int offset = fields.number("offset");
   check_shape(sizes, strides);
+  return {slot, source, std::move(sizes), std::move(strides), fields.number("offset")};
+}
+
+// Memory of the arena is used anew by the next call.
+void check_may_leave(const SlotState& state, int slot) {
+  if (state.escapes && state.over_arena) {
+    throw BuildError("slot " + std::to_string(slot) + " is a view of scratch memory and must not be an output");
+  }
+}
+
+StepPtr build(Builder& builder, PyObject* instruction, bool absolute) {
+  auto [slot, source, sizes, strides, offset] = read_alias(builder, instruction);
   prefer_root(builder, source, offset, absolute);
   SlotState& state = builder.slots[slot];
   state.root = source;
@@ -115,11 +133,9 @@ StepPtr build(Builder& builder, PyObject* instruction, bool absolute) {
   state.absolute = absolute;
   state.offset = offset;
   state.over_arena = builder.slots[source].over_arena;
+  check_may_leave(state, slot);
   if (!state.escapes) {
     return std::make_unique<View>(slot, source, std::move(sizes), std::move(strides), offset, absolute);
-  }
-  if (state.over_arena) {
-    throw BuildError("slot " + std::to_string(slot) + " is a view of scratch memory and must not be an output");
   }
   return std::make_unique<EscapingView>(slot, source, std::move(sizes), std::move(strides), offset, absolute);
 }
@@ -131,19 +147,10 @@ StepPtr build_view(Builder& builder, PyObject* instruction) { return build(build
 StepPtr build_view_rel(Builder& builder, PyObject* instruction) { return build(builder, instruction, false); }
 
 StepPtr build_detach(Builder& builder, PyObject* instruction) {
-  Fields fields(builder, instruction, 5);
-  int slot = fields.define("slot"), source = fields.read("source");
-  if (slot == source) {
-    throw BuildError("an alias of itself");
-  }
-  Ints sizes = fields.ints("sizes"), strides = fields.ints("strides");
-  Int offset = fields.number("offset");
-  check_shape(sizes, strides);
+  auto [slot, source, sizes, strides, offset] = read_alias(builder, instruction);
   SlotState& state = builder.slots[slot];
   state.over_arena = builder.slots[source].over_arena;
-  if (state.escapes && state.over_arena) {
-    throw BuildError("slot " + std::to_string(slot) + " is an alias of scratch memory and must not be an output");
-  }
+  check_may_leave(state, slot);
   return std::make_unique<Detached>(slot, source, std::move(sizes), std::move(strides), offset, /*absolute=*/false);
 }
 

@@ -13,7 +13,8 @@ PyObject* quietly(PyObject* result) {
 // Remembers where in the dict the key is. The search is linear, so it happens ever more rarely on a dict that keeps
 // changing shape.
 void refresh_hint(Node& node, PyObject* dict, PyObject* value) {
-  uint32_t misses = ++node.hint_misses;
+  if (node.hint_misses == UINT16_MAX) return;
+  uint16_t misses = ++node.hint_misses;
   if ((misses & (misses - 1)) != 0) return;
   Py_ssize_t count = compat::dict_slots(dict);
   for (Py_ssize_t slot = 0; slot < count; ++slot) {
@@ -23,7 +24,7 @@ void refresh_hint(Node& node, PyObject* dict, PyObject* value) {
                                           PyUnicode_Compare(key, node.arg.get()) == 0);
     if (!same) continue;
     node.hint_key = Ref::share(key);
-    node.hint_slot = slot;
+    node.index = slot;
     return;
   }
 }
@@ -49,13 +50,19 @@ PyObject* function_kwdefault(PyFunctionObject* function, PyObject* name) {
 }  // namespace
 
 PyObject* access_dict_item(Node& node, PyObject* dict) {
-  if (!PyDict_Check(dict)) return nullptr;
   PyObject* key = node.hint_key.get();
-  if (key != nullptr && compat::dict_slot_key(dict, node.hint_slot) == key) [[likely]] {
-    if (PyObject* value = compat::dict_slot_value(dict, node.hint_slot)) return value;
+  PyObject* value = nullptr;
+  uint64_t version = compat::dict_version(dict);
+  if (key != nullptr && compat::dict_slot_key(dict, node.index) == key) [[likely]] {
+    value = compat::dict_slot_value(dict, node.index);
   }
-  PyObject* value = quietly(PyDict_GetItemWithError(dict, node.arg.get()));
-  if (value != nullptr) refresh_hint(node, dict, value);
+  if (value == nullptr) {
+    value = quietly(PyDict_GetItemWithError(dict, node.arg.get()));
+    if (value != nullptr) refresh_hint(node, dict, value);
+  }
+  // A comparison of keys may have run code that changed the dict.
+  node.hint_version = value != nullptr && compat::dict_version(dict) == version ? version : 0;
+  node.hint_value = value;
   return value;
 }
 

@@ -5,7 +5,7 @@
 
 namespace dyncomp {
 
-PyObject* access_dict_item(Node& node, PyObject* dict);
+PyObject* access_dict_item(Node& node, PyObject* dict);  // of a dict whose version is not the one seen last
 PyObject* access_class_attr(Node& node, PyObject* type);
 PyObject* access_key_at(PyObject* dict, Py_ssize_t position);
 PyObject* access_function(Access access, const Node& node, PyObject* function);

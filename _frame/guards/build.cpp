@@ -39,7 +39,7 @@ constexpr AccessRow kAccesses[] = {
     {"call", Access::call, Wants::c_callable, false},
 };
 
-enum class Takes : uint8_t { object, type, weak, constant, length, keys, spec, attributes, nothing, boolean, node, range, program };
+enum class Takes : uint8_t { object, type, weak, constant, length, keys, spec, attributes, nothing, boolean, node, range, program, item };
 
 struct KindRow {
   const char* name;
@@ -60,6 +60,7 @@ constexpr KindRow kKinds[] = {
     {"truth", Kind::truth, Takes::boolean},
     {"same_as", Kind::same_as, Takes::node},
     {"not_same_as", Kind::not_same_as, Takes::node},
+    {"item_if_any", Kind::item_if_any, Takes::item},
     {"range", Kind::range, Takes::range},
     {"int_program", Kind::int_program, Takes::program},
 };
@@ -196,6 +197,10 @@ bool read_payload(const KindRow& row, PyObject* payload, int32_t position, Check
     case Takes::node:
       if (!read_index(row.name, payload, &check.low)) return false;
       return check.low < position || wrong(row.name, "the index of an earlier node", payload);
+    case Takes::item:
+      return (PyTuple_Check(payload) && PyTuple_GET_SIZE(payload) == 2 && is_constant(PyTuple_GET_ITEM(payload, 0)) &&
+              is_constant(PyTuple_GET_ITEM(payload, 1))) ||
+             wrong(row.name, "(key, constant)", payload);
     case Takes::range: return read_range(row, payload, check);
     case Takes::program: check.program = program_build(payload, position); return check.program != nullptr;
   }

@@ -46,11 +46,7 @@ Disjoint keys_disjoint(PyObject* key_set, PyObject* dict) {
   return Disjoint::yes;
 }
 
-}  // namespace
-
-bool check_no_item(const Check& check, PyObject* dict) {
-  if (!PyDict_Check(dict)) return false;
-  if (PyDict_GET_SIZE(dict) == 0) return true;
+bool lacks_items(const Check& check, PyObject* dict) {
   PyObject* keys = check.object.get();
   if (check.key_set && PyDict_GET_SIZE(dict) < PyTuple_GET_SIZE(keys)) {
     Disjoint disjoint = keys_disjoint(check.key_set.get(), dict);
@@ -63,6 +59,29 @@ bool check_no_item(const Check& check, PyObject* dict) {
     return false;
   }
   return true;
+}
+
+}  // namespace
+
+bool check_item_if_any(const Check& check, PyObject* dict) {
+  if (!PyDict_Check(dict)) return false;
+  PyObject* pair = check.object.get();
+  PyObject* found = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(pair, 0));  // borrowed
+  if (found != nullptr) return same_constant(PyTuple_GET_ITEM(pair, 1), found);
+  if (!PyErr_Occurred()) return true;
+  PyErr_Clear();
+  return false;
+}
+
+bool check_no_item(Check& check, PyObject* dict) {
+  if (!PyDict_Check(dict)) return false;
+  if (PyDict_GET_SIZE(dict) == 0) return true;
+  uint64_t version = compat::dict_version(dict);
+  if (version != 0 && version == check.hint_version) return true;
+  bool holds = lacks_items(check, dict);
+  // If a comparison of keys ran code that changed the dict, the version from before protects no later call.
+  check.hint_version = holds ? version : 0;
+  return holds;
 }
 
 bool check_class_attrs(Check& check, PyObject* value) {

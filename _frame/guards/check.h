@@ -7,7 +7,9 @@ namespace dyncomp {
 // C-level length of a list, tuple, dict, set, str or bytes; -1 for anything else.
 Py_ssize_t length_of(PyObject* value);
 bool check_dict_keys(PyObject* keys, PyObject* dict);
-bool check_no_item(const Check& check, PyObject* dict);
+bool check_no_item(Check& check, PyObject* dict);
+// The dict has no such key, or the constant under it.
+bool check_item_if_any(const Check& check, PyObject* dict);
 bool check_class_attrs(Check& check, PyObject* value);
 // C-level truth; -1 for a value that has none.
 int truth_of(PyObject* value);

@@ -1,3 +1,5 @@
+#include "compat.h"  // first: it opens the interpreter's internals before Python.h is read
+
 #include "guards/evaluation.h"
 
 #include "guards/access.h"
@@ -24,7 +26,14 @@ Evaluation::~Evaluation() {
 }
 
 PyObject* Evaluation::load(Node& node) {
-  if (node.parent >= 0) return load_from(node, values_[node.parent]);
+  if (node.parent >= 0) {
+    PyObject* parent = values_[node.parent];
+    if (node.access == Access::dict_item && PyDict_Check(parent)) {
+      uint64_t version = compat::dict_version(parent);
+      return version != 0 && version == node.hint_version ? node.hint_value : access_dict_item(node, parent);
+    }
+    return load_from(node, parent);
+  }
   switch (node.access) {
     case Access::local: return args_[node.index];
     case Access::func: return reinterpret_cast<PyObject*>(function_);
@@ -36,7 +45,6 @@ PyObject* Evaluation::load(Node& node) {
 
 PyObject* Evaluation::load_from(Node& node, PyObject* parent) {
   switch (node.access) {
-    case Access::dict_item: return access_dict_item(node, parent);
     case Access::instance_dict: return access_instance_dict(parent);
     case Access::list_item:
       return PyList_Check(parent) && node.index < PyList_GET_SIZE(parent) ? PyList_GET_ITEM(parent, node.index) : nullptr;
@@ -66,6 +74,7 @@ bool Evaluation::holds(Check& check, PyObject* value) {
     case Kind::len: return length_of(value) == check.low;
     case Kind::empty: return length_of(value) == 0;
     case Kind::dict_keys: return check_dict_keys(check.object.get(), value);
+    case Kind::item_if_any: return check_item_if_any(check, value);
     case Kind::no_item: return check_no_item(check, value);
     case Kind::truth: return truth_of(value) == static_cast<int>(check.low);
     case Kind::same_as: return value == values_[check.low];

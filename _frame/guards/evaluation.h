@@ -21,7 +21,7 @@ class Evaluation {
   int32_t failed_check() const { return check_; }  // -1: the access itself failed
 
  private:
-  static constexpr size_t kSmall = 64;
+  static constexpr size_t kSmall = 256;
 
   PyObject* load(Node& node);
   PyObject* load_from(Node& node, PyObject* parent);

@@ -121,6 +121,9 @@ Ref explain_check(const Check& check, PyObject* value, const Evaluation& evaluat
     case Kind::tensor: return explain_tensor(payload, value);
     case Kind::class_attrs: return explain_class_attrs(payload, value);
     case Kind::no_item: return explain_no_item(payload, value);
+    case Kind::item_if_any:
+      return Ref::steal(PyUnicode_FromFormat("key %R: expected absent or %R, found another value",
+                                             PyTuple_GET_ITEM(payload, 0), PyTuple_GET_ITEM(payload, 1)));
     case Kind::truth: return expected_and_found("truth", check.low != 0 ? Py_True : Py_False, value);
     case Kind::same_as: return Ref::steal(PyUnicode_FromFormat("expected the same object as node %zd", check.low));
     case Kind::not_same_as: return Ref::steal(PyUnicode_FromFormat("expected another object than node %zd", check.low));

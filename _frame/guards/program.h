@@ -12,6 +12,8 @@
 #include <memory>
 #include <vector>
 
+#include "numbers.h"
+
 namespace dyncomp {
 
 struct ProgramInput {
@@ -23,7 +25,9 @@ struct ProgramInput {
 };
 
 struct ProgramStep {
-  uint8_t operation;  // row of the table in program.cpp
+  enum class Special : uint8_t { constant, require, require_eq, require_bits, require_range };
+  numbers::Operation operation;  // nullptr: the special one
+  Special special;
   bool low_open, high_open;
   int32_t a, b, c;  // registers
   int64_t low, high;

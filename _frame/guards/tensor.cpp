@@ -6,8 +6,12 @@
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/TensorBase.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <exception>
+#include <new>
+#include <vector>
 #endif
 
 namespace dyncomp {
@@ -23,7 +27,7 @@ std::nullptr_t no_torch() {
 
 bool tensor_init() { return true; }
 PyObject* tensor_describe(PyObject*) { return no_torch(); }
-std::unique_ptr<TensorGuard> tensor_guard(PyObject*) { return no_torch(); }
+TensorGuardPointer tensor_guard(PyObject*) { no_torch(); return nullptr; }
 bool tensor_holds(const TensorGuard&, PyObject*) { return false; }
 bool tensor_numbers(PyObject*, TensorNumbers*) { return false; }
 
@@ -121,7 +125,13 @@ bool read_device(PyObject* device, TensorGuard& guard) {
   }
 }
 
-bool read_numbers(PyObject* numbers, TensorGuard& guard) {
+// Sizes, then strides; and which of them are compared.
+struct Numbers {
+  std::vector<int64_t> all;
+  std::vector<uint32_t> closed;
+};
+
+bool read_numbers(PyObject* numbers, Numbers& read) {
   Ref sequence = Ref::steal(PySequence_Fast(numbers, "tensor spec: sizes and strides must be sequences"));
   if (!sequence) return false;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence.get()); ++i) {
@@ -129,11 +139,36 @@ bool read_numbers(PyObject* numbers, TensorGuard& guard) {
     bool any = item == Py_None;
     long long number = any ? 0 : PyLong_AsLongLong(item);
     if (number == -1 && PyErr_Occurred()) return false;
-    guard.open |= any;
-    if (!any) guard.closed.push_back(static_cast<uint32_t>(guard.numbers.size()));
-    guard.numbers.push_back(number);
+    if (!any) read.closed.push_back(static_cast<uint32_t>(read.all.size()));
+    read.all.push_back(number);
   }
   return true;
+}
+
+TensorGuardPointer in_one_block(const TensorGuard& head, const Numbers& numbers) {
+  size_t bytes = sizeof(TensorGuard) + numbers.all.size() * sizeof(int64_t) + numbers.closed.size() * sizeof(uint32_t);
+  TensorGuardPointer guard(new (::operator new(bytes)) TensorGuard(head));
+  guard->closed_count = static_cast<uint32_t>(numbers.closed.size());
+  guard->open = numbers.closed.size() != numbers.all.size();
+  std::copy(numbers.all.begin(), numbers.all.end(), guard->numbers());
+  std::copy(numbers.closed.begin(), numbers.closed.end(), guard->closed());
+  return guard;
+}
+
+// The accessors of this private member are calls into torch.
+template <typename Tag, auto member>
+struct Expose {
+  friend constexpr auto exposed(Tag) { return member; }
+};
+struct AutogradOf {
+  friend constexpr auto exposed(AutogradOf);
+};
+template struct Expose<AutogradOf, &c10::TensorImpl::autograd_meta_>;
+
+// `impl->requires_grad()` for torch's one kind of autograd data.
+bool requires_grad(const c10::TensorImpl* impl) {
+  const c10::AutogradMetaInterface* meta = (impl->*exposed(AutogradOf())).get();
+  return meta != nullptr && static_cast<const torch::autograd::AutogradMeta*>(meta)->torch::autograd::AutogradMeta::requires_grad();
 }
 
 bool find_offset(PyObject* tensor) {
@@ -200,7 +235,7 @@ PyObject* tensor_describe(PyObject* tensor) {
                        sizes.get(), strides.get());
 }
 
-std::unique_ptr<TensorGuard> tensor_guard(PyObject* spec) {
+TensorGuardPointer tensor_guard(PyObject* spec) {
   PyObject *type, *dtype, *device, *sizes, *strides;
   int requires_grad;
   unsigned long long keys;
@@ -212,23 +247,24 @@ std::unique_ptr<TensorGuard> tensor_guard(PyObject* spec) {
                         &sizes, &strides)) {
     return nullptr;
   }
-  auto guard = std::make_unique<TensorGuard>();
-  guard->type = reinterpret_cast<PyTypeObject*>(type);
-  guard->keys = keys;
-  guard->requires_grad = requires_grad != 0;
-  if (!PyType_IsSubtype(guard->type, tensor_type)) {
+  TensorGuard guard{};
+  Numbers numbers;
+  guard.type = reinterpret_cast<PyTypeObject*>(type);
+  guard.keys = keys;
+  guard.requires_grad = requires_grad != 0;
+  if (!PyType_IsSubtype(guard.type, tensor_type)) {
     PyErr_Format(PyExc_TypeError, "tensor spec: %R is not a tensor class", type);
     return nullptr;
   }
-  if (!read_dtype(dtype, &guard->dtype) || !read_device(device, *guard)) return nullptr;
-  if (!read_numbers(sizes, *guard)) return nullptr;
-  guard->dims = static_cast<uint32_t>(guard->numbers.size());
-  if (!read_numbers(strides, *guard)) return nullptr;
-  if (guard->numbers.size() != 2 * guard->dims) {
+  if (!read_dtype(dtype, &guard.dtype) || !read_device(device, guard)) return nullptr;
+  if (!read_numbers(sizes, numbers)) return nullptr;
+  guard.dims = static_cast<uint32_t>(numbers.all.size());
+  if (!read_numbers(strides, numbers)) return nullptr;
+  if (numbers.all.size() != 2 * size_t{guard.dims}) {
     PyErr_SetString(PyExc_ValueError, "tensor spec: sizes and strides differ in length");
     return nullptr;
   }
-  return guard;
+  return in_one_block(guard, numbers);
 }
 
 bool tensor_holds(const TensorGuard& guard, PyObject* value) {
@@ -240,13 +276,15 @@ bool tensor_holds(const TensorGuard& guard, PyObject* value) {
     if (static_cast<uint32_t>(impl->dim()) != guard.dims) return false;
     c10::Device device = impl->device();
     if (static_cast<int16_t>(device.type()) != guard.device_type || device.index() != guard.device_index) return false;
-    if (impl->requires_grad() != guard.requires_grad) return false;
+    if (requires_grad(impl) != guard.requires_grad) return false;
     const int64_t* sizes = impl->sizes().data();
     const int64_t* strides = impl->strides().data();
-    const int64_t* expected = guard.numbers.data();
+    const int64_t* expected = guard.numbers();
     uint32_t dims = guard.dims;
     if (guard.open) {
-      for (uint32_t i : guard.closed) {
+      const uint32_t* closed = guard.closed();
+      for (uint32_t n = 0; n < guard.closed_count; ++n) {
+        uint32_t i = closed[n];
         if ((i < dims ? sizes[i] : strides[i - dims]) != expected[i]) return false;
       }
       return true;

@@ -4,24 +4,32 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 namespace dyncomp {
 
+// One block of memory: this head, then 2 * dims numbers (sizes, strides), then the positions of those that are compared.
 struct TensorGuard {
   PyTypeObject* type;  // held by the check's payload
   uint64_t keys;
+  uint32_t dims;
+  uint32_t closed_count;
   uint16_t dtype;
   int16_t device_type;
   int16_t device_index;
   bool requires_grad;
-  bool open;  // some size or stride may be anything
-  uint32_t dims;
-  std::vector<int64_t> numbers;  // sizes, then strides
-  std::vector<uint32_t> closed;  // the numbers that are compared, when `open`
+  bool open;  // some size or stride may be anything: only `closed` ones are compared
 
   bool on_cpu() const { return device_type == 0; }
+  int64_t* numbers() { return reinterpret_cast<int64_t*>(this + 1); }
+  const int64_t* numbers() const { return reinterpret_cast<const int64_t*>(this + 1); }
+  uint32_t* closed() { return reinterpret_cast<uint32_t*>(numbers() + 2 * dims); }
+  const uint32_t* closed() const { return reinterpret_cast<const uint32_t*>(numbers() + 2 * dims); }
 };
+
+struct DeleteTensorGuard {
+  void operator()(TensorGuard* guard) const { ::operator delete(guard); }
+};
+using TensorGuardPointer = std::unique_ptr<TensorGuard, DeleteTensorGuard>;
 
 // Finds where a tensor object keeps its TensorImpl, by looking at a real tensor. False with an exception.
 bool tensor_init();
@@ -29,7 +37,7 @@ bool tensor_init();
 // (class, dtype, device, requires_grad, dispatch keys, sizes, strides).
 PyObject* tensor_describe(PyObject* tensor);
 // Guard from such a tuple (entries of sizes and strides may be None); nullptr with an exception.
-std::unique_ptr<TensorGuard> tensor_guard(PyObject* spec);
+TensorGuardPointer tensor_guard(PyObject* spec);
 bool tensor_holds(const TensorGuard& guard, PyObject* value);
 // The numbers of a tensor, readable as long as it lives and is not changed.
 struct TensorNumbers {

@@ -24,37 +24,42 @@ enum class Access : uint8_t {
 
 enum class Kind : uint8_t {
   type, id, equals, len, dict_keys, tensor, class_attrs, no_item, empty, truth, same_as, not_same_as, range,
-  int_program,
+  int_program, item_if_any,
 };
 
-struct Node {
+// A call walks nodes and checks in order: each fills one cache line.
+struct alignas(64) Node {
   Access access;
-  int32_t parent;  // index of an earlier node; -1 for a root
+  uint16_t hint_misses = 0;  // dict_item: the entry is searched anew at misses 1, 2, 4, 8, ...
+  int32_t parent;            // index of an earlier node; -1 for a root
   uint32_t first_check, end_check;
-  Py_ssize_t index = 0;  // slot, position
+  Py_ssize_t index = 0;  // slot, position; dict_item: the entry slot where the key was
   Ref arg;               // key, name, object, callable; a weak reference for `weak`
 
   // What made the last look-up quick; never trusted without a comparison.
-  Ref hint_key;                // dict_item: the very key object found in the dict
-  Py_ssize_t hint_slot = 0;    // and its entry slot
-  uint32_t hint_misses = 0;    // the slot is searched anew at misses 1, 2, 4, 8, ...
-  PyObject* hint_type = nullptr;   // class_attr: type (compared only) ...
-  unsigned int hint_version = 0;   // ... its version tag ...
+  Ref hint_key;                   // dict_item: the very key object found in the dict
+  PyObject* hint_type = nullptr;  // class_attr: type (compared only)
+  uint64_t hint_version = 0;      // of that type, or of the dict ...
   PyObject* hint_value = nullptr;  // ... and what the look-up gave: valid as long as the version is
 };
+static_assert(sizeof(Node) == 64);
 
-struct Check {
+struct alignas(64) Check {
   Kind kind;
-  Py_ssize_t low = 0, high = 0;  // len, truth, node index, range
-  bool unbounded = false;        // range without an upper end
-  Ref object;                    // payload as given; a weak reference for `id` where possible
-  bool weak = false;
-  Ref key_set;                   // no_item with many keys: they as a set, if all are exact strings
-  std::unique_ptr<TensorGuard> tensor;
+  bool unbounded = false;  // range without an upper end
+  bool weak = false;       // `object` is a weak reference
+  uint64_t hint_version = 0;  // class_attrs, no_item: version of the type or dict that passed last
+  Py_ssize_t low = 0;         // len, truth, node index, range
+  union {
+    Py_ssize_t high = 0;    // range
+    PyObject* hint_type;    // class_attrs: the type that passed last (compared only)
+  };
+  Ref object;   // payload as given; a weak reference for `id` where possible
+  Ref key_set;  // no_item with many keys: they as a set, if all are exact strings
+  TensorGuardPointer tensor;
   std::unique_ptr<Program> program;
-  PyObject* hint_type = nullptr;  // class_attrs: type and version tag that passed last (compared only)
-  unsigned int hint_version = 0;
 };
+static_assert(sizeof(Check) == 64);
 
 struct GuardTree {
   PyObject_HEAD
@@ -95,7 +100,7 @@ class Captures {
   size_t count() const { return count_; }
 
  private:
-  static constexpr size_t kSmall = 32;
+  static constexpr size_t kSmall = 128;
   PyObject* small_[kSmall];
   PyObject** values_ = small_;
   size_t count_ = 0;

@@ -3,7 +3,7 @@
 An `Index` is a polynomial with integer coefficients over atoms:
 
     Var(name, extent)      a loop variable, 0 <= var < extent
-    Size(name)             an integer parameter of the kernel, >= 0 (symbolic sizes and strides)
+    Size(name, low)        an integer parameter of the kernel, >= low (symbolic sizes and strides)
     FloorDiv(num, den)     num // den, rounds down, den > 0
     Mod(num, den)          num % den, 0 <= result < den
     Min(a, b)              the smaller one (extents of last blocks)
@@ -12,15 +12,22 @@ An `Index` is a polynomial with integer coefficients over atoms:
 Kept normal at all times: terms sorted, like terms added, zero terms dropped, divisions and remainders
 simplified by the variables' ranges. So equal expressions are equal objects for `==`, and affine ones are
 recognised by looking at the atoms. Plain integers are accepted wherever an `Index` is.
+
+Comparing (`<`, `bool`, `int`...) answers what holds for all sizes, and raises `Undecided` where sizes decide;
+`==` asks for the same normal form. The proofs are in `proofs`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Union
+from typing import Any, Union
+
+
+class Undecided(Exception):
+    """A question about symbolic sizes has different answers for different sizes."""
 
 
 class Atom:
@@ -75,9 +82,12 @@ class Var(Atom):
 
 @dataclasses.dataclass(frozen=True)
 class Size(Atom):
-    """A named integer parameter of the kernel, at least 0."""
+    """A named integer parameter of the kernel, at least `low`. `hint`: what it was when the graph was traced; it
+    chooses between forms that are all right."""
 
     name: str
+    low: int = 0
+    hint: int = dataclasses.field(default=64, compare=False, repr=False)
 
     @property
     def key(self) -> str:
@@ -214,6 +224,41 @@ class Index:
     def __mod__(self, other: IndexLike) -> Index:
         return mod(self, as_index(other))
 
+    def __rfloordiv__(self, other: int) -> Index:
+        return floordiv(as_index(other), self)
+
+    def __rmod__(self, other: int) -> Index:
+        return mod(as_index(other), self)
+
+    def __lt__(self, other: IndexLike) -> bool:
+        return not proofs.at_least(self, as_index(other))
+
+    def __ge__(self, other: IndexLike) -> bool:
+        return proofs.at_least(self, as_index(other))
+
+    def __le__(self, other: IndexLike) -> bool:
+        return proofs.at_least(as_index(other), self)
+
+    def __gt__(self, other: IndexLike) -> bool:
+        return not proofs.at_least(as_index(other), self)
+
+    def __bool__(self) -> bool:
+        if not self.terms:
+            return self.const != 0
+        if proofs.nonnegative(self - 1) or proofs.nonnegative(-self - 1):
+            return True
+        raise Undecided(f"{self} may be 0")
+
+    def __int__(self) -> int:
+        if self.terms:
+            raise Undecided(f"{self} is no number")
+        return self.const
+
+    __index__ = __int__
+
+    def __float__(self) -> float:
+        return float(int(self))
+
     @property
     def is_const(self) -> bool:
         return not self.terms
@@ -246,6 +291,11 @@ def _normal(collected: dict[Atom, int], const: int) -> Index:
         joined = _join_parts(collected)
         if joined is not None:
             return _normal(collected, const) + joined
+    if len(collected) > 1 and any(type(a) is Product for a in collected):
+        collected = {a: c for a, c in collected.items() if c}
+        joined = _join_symbolic(collected)
+        if joined is not None:
+            return _normal(collected, const) + joined
     terms = [t for t in collected.items() if t[1]]
     if len(terms) > 1:
         terms.sort(key=_sort_key)
@@ -269,6 +319,40 @@ def _join_parts(collected: dict[Atom, int]) -> Index | None:
                 del collected[low], collected[high]
                 return mod(low.num, Index((), den * high.den.const)) * coef
     return None
+
+
+def _join_symbolic(collected: dict[Atom, int]) -> Index | None:
+    """The same with symbolic divisors, whose terms are products."""
+    for term, coef in list(collected.items()):
+        parts = term.atoms if isinstance(term, Product) else (term,)
+        for low in [a for a in parts if isinstance(a, Mod) and not a.den.is_const]:
+            rest = list(parts)
+            rest.remove(low)
+            factor = _product(rest) * coef
+            for upper, joined in _partners(low, collected):
+                pair = [(term, coef), *(factor * low.den * upper).terms]
+                if all(collected.get(a) == c for a, c in pair):
+                    for atom, _ in pair:
+                        del collected[atom]
+                    return factor * joined
+    return None
+
+
+def _partners(low: Mod, collected: Mapping[Atom, int]) -> Iterator[tuple[Index, Index]]:
+    """What `low.den` times, plus `low`, is something simpler; and what it is."""
+    yield as_index(FloorDiv(low.num, low.den)), low.num
+    above = floordiv(low.num, low.den)
+    for term in collected:
+        for high in term.atoms if isinstance(term, Product) else (term,):
+            if isinstance(high, Mod) and high.num == above:
+                yield as_index(high), mod(low.num, low.den * high.den)
+
+
+def _product(parts: Iterable[Atom]) -> Index:
+    out = ONE
+    for part in parts:
+        out = out * part
+    return out
 
 
 def _multiply(a: Index, b: Index) -> Index:
@@ -349,15 +433,17 @@ def _atom_bounds(atom: Atom) -> tuple[int, int] | None:
     return None
 
 
-def _within(index: Index, den: int) -> bool:
+def _within(index: Index, den: Index) -> bool:
     span = bounds(index)
-    return span is not None and 0 <= span[0] and span[1] < den
+    if span is not None and den.is_const:
+        return 0 <= span[0] and span[1] < den.const
+    return proofs.nonnegative(index) and proofs.nonnegative(den - 1 - index)
 
 
 def floordiv(num: Index, den: Index) -> Index:
     """`num // den`: terms that den divides leave the division, the rest vanishes where it stays below den."""
     if not den.is_const:
-        return ZERO if num == ZERO else as_index(FloorDiv(num, den))
+        return _floordiv_symbolic(num, den)
     d = den.const
     if d == 1:
         return num
@@ -365,7 +451,7 @@ def floordiv(num: Index, den: Index) -> Index:
         return const(num.const // d)
     out = Index(tuple((a, c // d) for a, c in num.terms if c % d == 0), num.const // d)
     rest = Index(tuple((a, c) for a, c in num.terms if c % d), num.const % d)
-    if rest == ZERO or _within(rest, d):
+    if rest == ZERO or _within(rest, den):
         return out
     common = math.gcd(d, *(c for _, c in rest.terms))
     if common > 1:  # the remainder of the constant never carries over
@@ -378,15 +464,27 @@ def floordiv(num: Index, den: Index) -> Index:
     return out + as_index(FloorDiv(rest, den))
 
 
+def _floordiv_symbolic(num: Index, den: Index) -> Index:
+    out, rest = proofs.divided(num, den)
+    if rest == ZERO or _within(rest, den):
+        return out
+    if len(rest.terms) == 1 and rest.const == 0 and rest.terms[0][1] == 1:
+        inner = rest.terms[0][0]
+        if isinstance(inner, FloorDiv):
+            return out + floordiv(inner.num, inner.den * den)
+    return out + as_index(FloorDiv(rest, den))
+
+
 def mod(num: Index, den: Index) -> Index:
     """`num % den`: multiples of den leave, the rest stands alone where it stays below den."""
     if not den.is_const:
-        return ZERO if num == ZERO else as_index(Mod(num, den))
+        rest = proofs.divided(num, den)[1]
+        return rest if rest == ZERO or _within(rest, den) else as_index(Mod(rest, den))
     d = den.const
     if d == 1:
         return ZERO
     rest = Index(tuple((a, c % d) for a, c in num.terms if c % d), num.const % d)
-    if rest.is_const or _within(rest, d):
+    if rest.is_const or _within(rest, den):
         return rest
     common = math.gcd(d, *(c for _, c in rest.terms))
     if common > 1:
@@ -403,43 +501,46 @@ def minimum(a: IndexLike, b: IndexLike) -> Index:
     a, b = as_index(a), as_index(b)
     if a == b:
         return a
-    gap = bounds(a - b)
-    if gap is not None:
-        if gap[1] <= 0:
-            return a
-        if gap[0] >= 0:
-            return b
+    if proofs.nonnegative(b - a):
+        return a
+    if proofs.nonnegative(a - b):
+        return b
     return as_index(Min(a, b))
 
 
 def atoms(index: Index) -> Iterator[Atom]:
     """All atoms, those inside divisions too."""
     for atom, _ in index.terms:
-        yield atom
-        if isinstance(atom, (FloorDiv, Mod)):
-            yield from atoms(atom.num)
-            yield from atoms(atom.den)
-        elif isinstance(atom, Min):
-            yield from atoms(atom.a)
-            yield from atoms(atom.b)
-        elif isinstance(atom, Product):
-            yield from atom.atoms
+        yield from _with_parts(atom)
+
+
+def _with_parts(atom: Atom) -> Iterator[Atom]:
+    yield atom
+    if isinstance(atom, (FloorDiv, Mod)):
+        yield from atoms(atom.num)
+        yield from atoms(atom.den)
+    elif isinstance(atom, Min):
+        yield from atoms(atom.a)
+        yield from atoms(atom.b)
+    elif isinstance(atom, Product):
+        for part in atom.atoms:
+            yield from _with_parts(part)
 
 
 def variables(index: Index) -> set[Var]:
     return {a for a in atoms(index) if isinstance(a, Var)}
 
 
-def substitute(index: Index, mapping: Mapping[Var, Index]) -> Index:
-    """Replaces variables, simplifying again."""
+def substitute(index: Index, mapping: Mapping[Any, Index]) -> Index:
+    """Replaces variables and sizes, simplifying again."""
     out = const(index.const)
     for atom, coef in index.terms:
         out = out + _substitute_atom(atom, mapping) * coef
     return out
 
 
-def _substitute_atom(atom: Atom, mapping: Mapping[Var, Index]) -> Index:
-    if isinstance(atom, Var):
+def _substitute_atom(atom: Atom, mapping: Mapping[Any, Index]) -> Index:
+    if isinstance(atom, (Var, Size)):
         found = mapping.get(atom)
         return as_index(atom) if found is None else found
     if isinstance(atom, FloorDiv):
@@ -478,3 +579,41 @@ def _evaluate_atom(atom: Atom, values: Mapping[str, int]) -> int:
     if isinstance(atom, Product):
         return math.prod(_evaluate_atom(part, values) for part in atom.atoms)
     raise TypeError(f"not an atom: {atom!r}")
+
+
+def hint(index: IndexLike) -> int:
+    """The value for the sizes that the graph was traced with; 0 where it has none (a division by an empty size)."""
+    index = as_index(index)
+    if not index.terms:
+        return index.const
+    try:
+        return evaluate(index, {a.name: a.hint for a in atoms(index) if isinstance(a, Size)})
+    except ZeroDivisionError:
+        return 0
+
+
+def sizes_in(index: IndexLike) -> set[Size]:
+    """The sizes in an index; those in the extents of its variables are not looked for."""
+    return {a for a in atoms(as_index(index)) if isinstance(a, Size)}
+
+
+def coefficient_of(index: Index, var: Var) -> Index | None:
+    """What a variable is multiplied with, other terms apart; None where it stands inside a division, a minimum, or in
+    a power."""
+    out = ZERO
+    for atom, coef in index.terms:
+        if atom == var:
+            out = out + coef
+        elif isinstance(atom, Product) and var in atom.atoms:
+            rest = list(atom.atoms)
+            rest.remove(var)
+            if var in rest or any(var in variables(as_index(a)) for a in rest):
+                return None
+            out = out + _product(rest) * coef
+        elif not isinstance(atom, (Var, Size)) and var in variables(as_index(atom)):
+            return None
+    return out
+
+
+# What follows for all sizes is proved with the algebra above, which in turn asks about remainders and comparisons.
+from dyncomp.codegen.ir import proofs  # noqa: E402

@@ -13,7 +13,20 @@ from typing import Any
 
 import torch
 
-from dyncomp.codegen.ir.index import FloorDiv, Index, Min, Product, Size, Var, bounds
+from dyncomp.codegen.ir.index import (
+    FloorDiv,
+    Index,
+    IndexLike,
+    Min,
+    Product,
+    Size,
+    Var,
+    as_index,
+    const,
+    sizes_in,
+    substitute,
+    variables,
+)
 from dyncomp.codegen.ir.nodes import (
     ACC_OPS,
     Acc,
@@ -33,6 +46,7 @@ from dyncomp.codegen.ir.nodes import (
     Store,
     Value,
 )
+from dyncomp.codegen.ir.proofs import upper_bound
 from dyncomp.codegen.ir.types import FLOATS, HALVES, TO_TORCH, compute_type
 
 OPS: dict[str, Callable[..., torch.Tensor]] = {
@@ -63,12 +77,19 @@ def flat_memory(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.as_strided((max(count, 0),), (1,), tensor.storage_offset())
 
 
-def _most(extent: Index, sizes: dict[str, int]) -> int:
-    """Largest value of an extent."""
-    span = bounds(extent)
-    if span is not None:
-        return span[1]
-    return int(_number(extent, dict(sizes)))
+def _most(extent: IndexLike, sizes: dict[str, int]) -> int:
+    """Largest value of an extent, all sizes given."""
+    most = upper_bound(_without_sizes(as_index(extent), sizes))
+    assert most is not None
+    return most
+
+
+def _without_sizes(index: Index, sizes: dict[str, int]) -> Index:
+    """All sizes given, those in the ranges of variables too."""
+    change: dict[Size | Var, Index] = {size: const(sizes[size.name]) for size in sizes_in(index)}
+    for var in variables(index):
+        change[var] = as_index(Var(var.name, _without_sizes(var.extent, sizes)))
+    return substitute(index, change)
 
 
 def _number(index: Index, values: dict[str, Any]) -> Any:
@@ -105,7 +126,7 @@ class _Interpreter:
             self._bind(axis)
         units = math.prod(self._grid())
         for scratch in kernel.scratch:
-            self.memory[scratch.name] = torch.zeros(units * scratch.extent, dtype=TO_TORCH[scratch.dtype])
+            self.memory[scratch.name] = torch.zeros(units * _most(scratch.extent, sizes), dtype=TO_TORCH[scratch.dtype])
         self.axes = len(kernel.axes)
 
     # ---- the grid
@@ -194,7 +215,7 @@ class _Interpreter:
         unit: Any = torch.tensor(0)
         for axis in self.kernel.axes:
             unit = unit * _most(axis.extent, self.sizes) + self.names[axis.name]
-        return unit * buffer.extent
+        return unit * _most(buffer.extent, self.sizes)
 
     # ---- values
 

@@ -99,14 +99,14 @@ class Param:
 
 @dataclasses.dataclass(frozen=True)
 class Scratch:
-    """An array that lives for one unit; `extent` elements."""
+    """An array that lives for one unit; `extent` elements, a number or made of sizes alone."""
 
     name: str
     dtype: str
-    extent: int
+    extent: IndexLike
 
     def __post_init__(self) -> None:
-        if self.dtype not in STORAGE or self.extent < 1:
+        if self.dtype not in STORAGE or (isinstance(self.extent, int) and self.extent < 1):
             raise ValueError(f"bad scratch array {self}")
 
 
@@ -263,7 +263,14 @@ class Builder:
         """All values made so far."""
         return self._values.values()
 
+    def integer(self, number: IndexLike) -> Value:
+        """A number as an i64: a constant where it is one."""
+        number = as_index(number)
+        return self.position(number) if number.terms else self.const(number.const, "i64")
+
     def const(self, value: bool | int | float, dtype: str) -> Value:
+        if isinstance(value, Index):
+            value = int(value)
         # repr keeps -0.0 from 0.0, and makes nan equal itself
         return self._keep((Const, repr(value), dtype), Const, value, dtype)
 

@@ -32,6 +32,7 @@ from dyncomp.codegen.ir.nodes import (
     stmt_values,
     value_children,
 )
+from dyncomp.codegen.ir.sizes import sizes_of
 
 
 def print_kernel(kernel: Kernel, notes: bool = True) -> str:
@@ -64,9 +65,10 @@ class _Printer:
             self.lines.extend(f"# {line}" for line in kernel.note.splitlines())
         for param in kernel.params:
             self.lines.append(f'{param.name} = Param("{param.name}", "{param.dtype}", "{param.role}")')
+        for size in sizes_of(kernel):
+            self.lines.append(f'{size.name} = Size("{size.name}", {size.low})')
         for scratch in kernel.scratch:
             self.lines.append(f'{scratch.name} = Scratch("{scratch.name}", "{scratch.dtype}", {scratch.extent})')
-        self.lines.extend(f'{size} = Size("{size}")' for size in kernel.sizes)
         for var in kernel.axes:
             self._var(var)
         body = self._block(kernel.body, "    ")

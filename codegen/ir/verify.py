@@ -150,5 +150,5 @@ class _Verifier:
 
     def _range(self, buffer: Param | Scratch, index: ix.Index) -> None:
         span = ix.bounds(index)
-        if span is not None and isinstance(buffer, Scratch):
+        if span is not None and isinstance(buffer, Scratch) and isinstance(buffer.extent, int):
             _require(0 <= span[0] and span[1] < buffer.extent, f"{index} leaves {buffer}")

@@ -3,11 +3,15 @@
 
 from dyncomp.codegen.lower import (  # noqa: F401  (importing a file registers its lowerings)
     activation,
+    activation_gradients,
+    batch_norm,
     casts,
     factories,
     gradients,
     indexing,
+    losses,
     norms,
+    part_gradients,
     pointwise,
     pool,
     reductions,

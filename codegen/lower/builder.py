@@ -11,6 +11,7 @@ import torch
 
 from dyncomp.codegen.ir.index import ZERO, Index, var
 from dyncomp.codegen.ir.nodes import Builder, Value
+from dyncomp.codegen.ir.proofs import quotient
 from dyncomp.codegen.ir.types import FLOATS, FROM_TORCH, TO_TORCH, compute_type
 from dyncomp.codegen.lower.rounding import cast_to
 from dyncomp.codegen.lower.split import parts_of
@@ -26,7 +27,7 @@ from dyncomp.codegen.lower.tensor import (
     contiguous_strides,
 )
 
-Number: TypeAlias = bool | int | float
+Number: TypeAlias = bool | int | float  # or an `Index` of sizes
 Operand: TypeAlias = Tensor | Number
 Elementwise = Callable[..., Value]
 
@@ -248,7 +249,9 @@ def regroup(index: Indices, shape: Shape, old: Shape) -> Indices:
         if j < len(old):
             right, j = old[j], j + 1
         while left != right:
-            if left < right:
+            if i == len(shape) and j == len(old):  # equal for sizes of calls, but not by their formulas
+                return unravel(linear(index, shape), old)
+            if _extend_left(left, right, i < len(shape), j < len(old)):
                 left, i = left * shape[i], i + 1
             else:
                 right, j = right * old[j], j + 1
@@ -256,12 +259,23 @@ def regroup(index: Indices, shape: Shape, old: Shape) -> Indices:
     return tuple(out)
 
 
+def _extend_left(left: int, right: int, more_left: bool, more_right: bool) -> bool:
+    """Which of two products to multiply on: the smaller one; of symbolic ones the one that divides the other."""
+    if not (more_left and more_right):
+        return more_left
+    if isinstance(left, int) and isinstance(right, int):
+        return left < right
+    return quotient(left, right) is None
+
+
 def _number_type(value: Number) -> str:
-    return "bool" if isinstance(value, bool) else "i64" if isinstance(value, int) else "f64"
+    return "bool" if isinstance(value, bool) else "i64" if isinstance(value, (int, Index)) else "f64"
 
 
 def number(b: Builder, value: Number, dtype: str) -> Value:
     """A Python number as a constant of a compute type, converted as ATen converts a scalar argument."""
+    if isinstance(value, Index):
+        return b.cast(b.integer(value), dtype)
     if dtype == "bool":
         return b.const(bool(value), dtype)
     if dtype in FLOATS:
@@ -284,7 +298,7 @@ def promote(operands: Sequence[Any], default: torch.dtype | None = None) -> str 
     for operand in operands:
         if isinstance(operand, Tensor):
             rank, dtype = (0 if operand.shape else 1), TO_TORCH[operand.dtype]
-        elif isinstance(operand, (bool, int, float)):
+        elif isinstance(operand, (bool, int, float, Index)):
             rank, dtype = 2, number_dtype(operand, default)
         else:
             continue
@@ -302,7 +316,7 @@ def promote(operands: Sequence[Any], default: torch.dtype | None = None) -> str 
 def number_dtype(value: Number, default: torch.dtype | None = None) -> torch.dtype:
     if isinstance(value, bool):
         return torch.bool
-    return torch.int64 if isinstance(value, int) else (default or torch.get_default_dtype())
+    return torch.int64 if isinstance(value, (int, Index)) else (default or torch.get_default_dtype())
 
 
 def _category(dtype: torch.dtype) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dyncomp.codegen.ir.index import Index
 from dyncomp.codegen.ir.nodes import Value
 from dyncomp.codegen.ir.types import FLOATS, compute_type
 from dyncomp.codegen.lower.builder import Lowering, dtype_of, number
@@ -18,6 +19,8 @@ def _filled(lx: Lowering, node: Any, value: Any) -> Any:
     if dtype is None or val.device.type != "cpu" or isinstance(value, complex):
         return None
     kind = compute_type(dtype)
+    if isinstance(value, Index) and kind not in FLOATS and kind != "i64":
+        return None
     if kind not in FLOATS and isinstance(value, float) and not value.is_integer():
         return None
     return lx.compute(val.shape, dtype, lambda scope, index: number(scope.b, value, kind), [], val.stride())
@@ -60,7 +63,7 @@ def arange(lx: Lowering, node: Any, *bounds: Any, **options: Any) -> Any:
     dtype = dtype_of(val)
     start = bounds[0] if len(bounds) > 1 else 0
     step = bounds[2] if len(bounds) > 2 else options.get("step", 1)
-    if dtype is None or val.device.type != "cpu" or not all(isinstance(v, int) for v in (*bounds, step)):
+    if dtype is None or val.device.type != "cpu" or not all(isinstance(v, (int, Index)) for v in (*bounds, step)):
         return None
 
     def body(scope: Scope, index: Indices) -> Value:

@@ -1,12 +1,15 @@
-"""Backward formulas of activations, softmax and layer norm, as ATen's CPU kernels compute them.
+"""Backward formulas of activations, softmax, layer norm and group norm, as ATen's CPU kernels compute them.
 
 In half types ATen computes in f32 and rounds the result, as `result` does.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
+
+import torch
 
 from dyncomp.codegen.ir.nodes import Builder, Value
 from dyncomp.codegen.ir.types import FLOATS, HALVES, compute_type
@@ -14,7 +17,7 @@ from dyncomp.codegen.lower.builder import Lowering, dtype_of
 from dyncomp.codegen.lower.pointwise import result
 from dyncomp.codegen.lower.reductions import count_of, dims_of
 from dyncomp.codegen.lower.registry import lowering
-from dyncomp.codegen.lower.tensor import Tensor
+from dyncomp.codegen.lower.tensor import Tensor, contiguous_strides, may_be_empty
 
 
 def _floats(*tensors: Any) -> bool:
@@ -211,3 +214,51 @@ def _layer_norm_input(
 
     operands = [flow, normal, rstd, plain, along]
     return lx.elementwise(finish, operands, dtype_of(val) or kind, compute=kind, shape=val.shape, strides=val.stride())
+
+
+@lowering("aten.native_group_norm_backward.default")
+def group_norm(
+    lx: Lowering, node: Any, grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Any, batch: int,
+    channels: int, inner: int, groups: int, mask: list[bool],
+) -> Any:  # fmt: skip
+    """As layer norm over the channels of a group and all positions; `mean` and `rstd` are [N, groups]."""
+    vals = node.meta["val"]
+    given = [t for t in (grad, x, mean, rstd, weight) if t is not None]
+    if not _floats(*given) or len({t.dtype for t in given}) > 1 or x.dtype in HALVES or may_be_empty(x.shape):
+        return None
+    kind, each = compute_type(x.dtype), channels // groups
+    split = (batch, groups, each, inner)
+    row = (batch, groups, 1, 1)
+    flow, data = lx.reshape(grad, split), lx.reshape(x, split)
+    middle, scale = lx.reshape(mean, row), lx.reshape(rstd, row)
+    normal = lx.elementwise(
+        lambda b, v, m, s: b.op("mul", b.op("sub", v, m), s), [data, middle, scale], kind, shape=split
+    )
+    weighted = lx.elementwise(lambda b, g, n: b.op("mul", g, n), [flow, normal], kind, shape=split)
+    results: list[Any] = [None, None, None]
+    if mask[0]:
+        gain = None if weight is None else lx.reshape(weight, (groups, each, 1))
+        dense = _FlatVal(split, contiguous_strides(split), vals[0].dtype)
+        dx = _layer_norm_input(lx, dense, flow, normal, weighted, scale, gain, (2, 3))
+        whole = lx.reshape(dx, tuple(x.shape), contiguous_strides(tuple(x.shape)))
+        if tuple(vals[0].stride()) != whole.strides:
+            whole = lx.elementwise(lambda b, v: v, [whole], kind, shape=x.shape, strides=vals[0].stride())
+        results[0] = whole
+    for position, source in ((1, weighted), (2, flow)):
+        if mask[position]:
+            val = vals[position]
+            total = lx.reshape(lx.reduce("sum", source, (0, 3), False, kind), (channels,))
+            results[position] = lx.elementwise(lambda b, v: v, [total], kind, shape=val.shape, strides=val.stride())
+    return tuple(results)
+
+
+@dataclasses.dataclass(frozen=True)
+class _FlatVal:
+    """Metadata of a result in another shape than its node has."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+
+    def stride(self) -> tuple[int, ...]:
+        return self.strides

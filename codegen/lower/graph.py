@@ -13,13 +13,18 @@ from typing import Any
 import torch
 from torch import fx
 
-from dyncomp import config
+from dyncomp import config, counters, log
+from dyncomp.codegen.ir.index import Index, Undecided
 from dyncomp.codegen.ir.types import FROM_TORCH
-from dyncomp.codegen.lower.builder import Lowering
+from dyncomp.codegen.lower.accumulate import Call, Rows, in_place_call
+from dyncomp.codegen.lower.builder import Lowering, vars_of
 from dyncomp.codegen.lower.linear import better_product
-from dyncomp.codegen.lower.registry import LOWERINGS
+from dyncomp.codegen.lower.overload import with_number
+from dyncomp.codegen.lower.recorder import Recorder
+from dyncomp.codegen.lower.registry import LOWERINGS, Lower
 from dyncomp.codegen.lower.rounding import round_results
-from dyncomp.codegen.lower.tensor import ExternCall, Storage, Tensor, View
+from dyncomp.codegen.lower.symbols import SizedNode, Symbols, has_symbols
+from dyncomp.codegen.lower.tensor import ExternCall, Pointwise, Storage, Tensor, View
 from dyncomp.fake.facts import facts_of
 
 
@@ -37,6 +42,7 @@ class LoweredGraph:
     mutations: list[tuple[int, Tensor]]
     fallbacks: Counter[str]
     torch_dtypes: dict[int, torch.dtype]  # of storages, by id: they may have types that the loop IR lacks
+    symbols: Symbols | None = None  # what the sizes in shapes stand for
     consumed: tuple[int, ...] = ()  # inputs that may be dropped after their last use
 
 
@@ -54,7 +60,11 @@ class _GraphLowering:
         self.kernels = kernels
         self.lx = Lowering()
         self.env: dict[fx.Node, Any] = {}
-        self.out = LoweredGraph([], {}, self.lx.tensors, [], [], [], [], Counter(), {}, getattr(aten, "consumed", ()))
+        sizes = getattr(aten, "sizes", None)
+        self.symbols = None if sizes is None else Symbols(sizes.env)
+        self.out = LoweredGraph(
+            [], {}, self.lx.tensors, [], [], [], [], Counter(), {}, self.symbols, getattr(aten, "consumed", ())
+        )
 
     def run(self) -> LoweredGraph:
         for node in self.aten.graph.nodes:
@@ -66,8 +76,15 @@ class _GraphLowering:
                 self.env[node] = self._call(node)
         self.out.mutations = [(i, self.env[node]) for i, node in self.aten.mutations]
         for rule in self.aten.outputs:
-            self.out.outputs.append(("node", self.env[rule[1]]) if rule[0] == "node" else rule)
+            self.out.outputs.append(("node", self.env[rule[1]]) if rule[0] == "node" else self._numbers(rule))
         return self.out
+
+    def _numbers(self, tree: Any) -> Any:
+        return tree if self.symbols is None else self.symbols.tree(tree)
+
+    def _val(self, node: fx.Node) -> Any:
+        val = node.meta.get("val")
+        return val if self.symbols is None else self.symbols.val(val)
 
     def _storage(self, val: Any, name: str, origin: tuple[Any, ...]) -> Storage:
         dtype = FROM_TORCH.get(val.dtype, "")
@@ -77,7 +94,7 @@ class _GraphLowering:
 
     def _input(self, node: fx.Node) -> Storage | None:
         position = len(self.out.inputs)
-        val = node.meta["val"]
+        val = self._val(node)
         if not hasattr(val, "dtype"):
             self.out.inputs.append(Storage((), "", (), node.name, origin=("input", position)))
             return val
@@ -97,14 +114,19 @@ class _GraphLowering:
 
     def _call(self, node: fx.Node) -> Any:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
+        val = self._val(node)
+        if self.symbols is not None:
+            args, kwargs = self.symbols.tree((tuple(args), dict(kwargs)))
         if node.target.__name__ == "getitem":  # type: ignore[union-attr]
             return args[0][args[1]]  # type: ignore[index]
         name = str(node.target)
+        if (direct := self._in_place(node, args, kwargs)) is not None:
+            return self._add_call(direct, val) if isinstance(direct, ExternCall) else direct
         lower = LOWERINGS.get(name)
         if lower is not None and _all_loopable((args, kwargs)):
             self.lx.begin(node.name, (name, _plain_key((args, tuple(sorted(kwargs.items()))))))
             made = len(self.lx.tensors)
-            result = lower(self.lx, node, *args, **kwargs)
+            result = self._lowered(lower, node, val, args, kwargs)
             if result is not None and (self.kernels or isinstance(result, View)):
                 tensors = self.lx.tensors[made:]
                 if config.round_low_precision:
@@ -112,26 +134,66 @@ class _GraphLowering:
                 self.out.program.extend(tensors)
                 return result
             del self.lx.tensors[made:]
-        return self._extern(node, name, args, kwargs)
+        return self._extern(node, name, val, args, kwargs)
 
-    def _extern(self, node: fx.Node, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _in_place(self, node: fx.Node, args: Any, kwargs: Any) -> ExternCall | Rows | None:
+        """A call that writes into memory of the graph's own, or what a later one needs."""
+        if not self.kernels or self.symbols is not None or not _all_loopable((args, kwargs)):
+            return None
+        self.lx.begin(node.name, (str(node.target), _plain_key((args, tuple(sorted(kwargs.items()))))))
+        made = len(self.lx.tensors)
+        found = in_place_call(self.lx, node, args, kwargs)
+        if found is None:
+            del self.lx.tensors[made:]
+            return None
+        self.out.program.extend(self.lx.tensors[made:])
+        if not isinstance(found, Call):
+            return found
+        self.out.fallbacks[found.name] += 1
+        return ExternCall(
+            found.name, found.overload, found.args, found.kwargs, note=node.name, aliases=True, in_place=True
+        )
+
+    def _lowered(self, lower: Lower, node: fx.Node, val: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.symbols is None:
+            return lower(self.lx, node, *args, **kwargs)
+        if has_symbols((args, kwargs)):
+            counters.add_fallback(f"symbolic-sizes: {node.target}")
+            return None
+        made = len(self.lx.tensors)
+        try:
+            result = lower(self.lx, SizedNode(node, val), *args, **kwargs)
+            if _has_index((args, kwargs)):
+                for tensor in self.lx.tensors[made:]:
+                    if isinstance(tensor, Pointwise):  # its body must know what to do with a symbolic number
+                        tensor.body(Recorder(set()), vars_of(tensor.shape, "i"))
+            return result
+        except Undecided as question:
+            counters.add_fallback(f"symbolic-sizes: {node.target}")
+            log.write("dynamic", "%s is left to ATen: %s", node.target, question)
+            return None
+
+    def _extern(self, node: fx.Node, name: str, val: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.out.fallbacks[name] += 1
-        schema = node.target._schema  # type: ignore[union-attr]
+        target: Any = node.target if self.symbols is None else with_number(node)
+        schema = target._schema
         call = ExternCall(schema.name, schema.overload_name, args, dict(kwargs), note=node.name)
         if (better := better_product(node, args, kwargs)) is not None:
             call.name, call.overload, call.args = better
             call.kwargs = {}
-        call.tensors = tuple(_tensors_in((call.args, call.kwargs)))
-        call.ordered = has_order(node.target)
+        call.ordered = has_order(target)
         call.aliases = any(r.alias_info is not None for r in schema.returns)
-        call.listed = len(schema.returns) == 1 and isinstance(node.meta.get("val"), (tuple, list))
+        call.listed = len(schema.returns) == 1 and isinstance(val, (tuple, list))
+        return self._add_call(call, val, bool(schema.returns))
+
+    def _add_call(self, call: ExternCall, val: Any, returns: bool = True) -> Any:
+        call.tensors = tuple(_tensors_in((call.args, call.kwargs)))
         self.out.calls.append(call)
         self.out.program.append(call)
-        val = node.meta.get("val")
         if isinstance(val, (tuple, list)):
-            call.results = [self._result(v, f"{node.name}_{i}", call, i) for i, v in enumerate(val)]
+            call.results = [self._result(v, f"{call.note}_{i}", call, i) for i, v in enumerate(val)]
             return tuple(call.results)
-        call.results = [self._result(val, node.name, call, 0)] if schema.returns else []
+        call.results = [self._result(val, call.note, call, 0)] if returns else []
         return call.results[0] if call.results else None
 
     def _result(self, val: Any, name: str, call: ExternCall, position: int) -> Storage | None:
@@ -155,6 +217,12 @@ def _tensors_in(tree: Any) -> list[Tensor]:
     if isinstance(tree, (tuple, list)):
         return [t for v in tree for t in _tensors_in(v)]
     return []
+
+
+def _has_index(tree: Any) -> bool:
+    if isinstance(tree, (tuple, list)):
+        return any(_has_index(v) for v in tree)
+    return isinstance(tree, Index) or isinstance(tree, dict) and _has_index(list(tree.values()))
 
 
 def _all_loopable(tree: Any) -> bool:

@@ -14,7 +14,7 @@ from dyncomp.codegen.ir.nodes import Value
 from dyncomp.codegen.ir.types import compute_type
 from dyncomp.codegen.lower.builder import Lowering, broadcast_index, broadcast_shapes, dtype_of
 from dyncomp.codegen.lower.registry import lowering
-from dyncomp.codegen.lower.tensor import Indices, Scope, Tensor
+from dyncomp.codegen.lower.tensor import Indices, Scope, Tensor, may_be_empty
 
 INDEX_TYPES = ("i64", "i32")
 
@@ -24,7 +24,7 @@ def _gather(lx: Lowering, node: Any, x: Tensor, dim_of: dict[int, Tensor], index
     tensors."""
     val = node.meta["val"]
     dtype = dtype_of(val)
-    if dtype is None or 0 in x.shape or any(t.dtype not in INDEX_TYPES for t in dim_of.values()):
+    if dtype is None or may_be_empty(x.shape) or any(t.dtype not in INDEX_TYPES for t in dim_of.values()):
         return None
 
     def body(scope: Scope, index: Indices) -> Value:
@@ -97,14 +97,14 @@ def index_tensor(lx: Lowering, node: Any, x: Tensor, indices: list[Any]) -> Any:
     return _gather(lx, node, x, listed, index_of, shape_index)
 
 
-def _inside(scope: Scope, position: Index, first: int, end: int, step: int) -> Value:
+def inside(scope: Scope, position: Index, first: int, end: int, step: int) -> Value:
     """True where a position lies in range(first, end, step)."""
     b = scope.b
-    inside = b.op("ge", b.position(position), b.const(first, "i64"))
-    inside = b.op("and", inside, b.op("lt", b.position(position), b.const(end, "i64")))
+    within = b.op("ge", b.position(position), b.integer(first))
+    within = b.op("and", within, b.op("lt", b.position(position), b.integer(end)))
     if step != 1:
-        inside = b.op("and", inside, b.op("eq", b.position((position - first) % step), b.const(0, "i64")))
-    return inside
+        within = b.op("and", within, b.op("eq", b.position((position - first) % step), b.const(0, "i64")))
+    return within
 
 
 def _scatter_part(
@@ -118,11 +118,11 @@ def _scatter_part(
 
     def body(scope: Scope, index: Indices) -> Value:
         b = scope.b
-        inside = _inside(scope, index[dim], first, end, step)
+        here = inside(scope, index[dim], first, end, step)
         place = ((index[dim] - first) // step,) if keep else ()
         source = (*index[:dim], *place, *index[dim + 1 :])
-        new = b.cast(scope.read(part, source, inside), compute_type(dtype))
-        return b.op("where", inside, new, scope.read(x, index))
+        new = b.cast(scope.read(part, source, here), compute_type(dtype))
+        return b.op("where", here, new, scope.read(x, index))
 
     return lx.compute(val.shape, dtype, body, [x, part], val.stride())
 
@@ -148,5 +148,5 @@ def slice_scatter(
 @lowering("aten.select_scatter.default")
 def select_scatter(lx: Lowering, node: Any, x: Tensor, part: Tensor, dim: int, position: int) -> Any:
     dim %= len(x.shape)
-    place = position % x.shape[dim]
+    place = position + x.shape[dim] if position < 0 else position
     return _scatter_part(lx, node, x, part, dim, (place, place + 1, 1), False)

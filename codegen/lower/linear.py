@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from dyncomp.codegen.ir.index import hint
 from dyncomp.codegen.lower.tensor import Tensor, View
 
 # Below these, starting oneDNN costs more than it gains; with a row or two nothing beats BLAS's matrix-vector product.
@@ -37,7 +38,7 @@ def better_product(node: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 def _linear(node: Any, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Call | None:
     (rows, inner), columns = x.shape, matrix.shape[1]
-    if rows < LEAST_ROWS or rows * inner * columns < LEAST_PRODUCTS or x.strides != (inner, 1):
+    if hint(rows) < LEAST_ROWS or hint(rows * inner * columns) < LEAST_PRODUCTS or x.strides != (inner, 1):
         return None
     if matrix.strides not in ((1, inner), (columns, 1)):
         return None

@@ -8,17 +8,17 @@ from typing import Any
 
 from dyncomp.codegen.ir.nodes import Builder, Value
 from dyncomp.codegen.ir.types import FLOATS, compute_type
-from dyncomp.codegen.lower.builder import Lowering, dtype_of
+from dyncomp.codegen.lower.builder import Lowering, dtype_of, number
 from dyncomp.codegen.lower.reductions import count_of, moments
 from dyncomp.codegen.lower.registry import lowering
-from dyncomp.codegen.lower.tensor import Shape, Tensor
+from dyncomp.codegen.lower.tensor import Shape, Tensor, may_be_empty
 
 
 def _rstd(lx: Lowering, squares: Tensor, count: int, eps: float, kind: str) -> Tensor:
     """1 / sqrt(variance + eps), dims kept."""
 
     def compute(b: Builder, s: Value) -> Value:
-        spread = b.op("add", b.op("div", s, b.const(float(count), kind)), b.const(float(eps), kind))
+        spread = b.op("add", b.op("div", s, number(b, count, kind)), b.const(float(eps), kind))
         return b.op("div", b.const(1.0, kind), b.op("sqrt", spread))
 
     return lx.elementwise(compute, [squares], kind, shape=squares.shape)
@@ -61,7 +61,7 @@ def _statistic(lx: Lowering, kept: Tensor, val: Any) -> Tensor:
 def layer_norm(lx: Lowering, node: Any, x: Tensor, normalized: list[int], weight: Any, bias: Any, eps: float) -> Any:
     out, mean_val, rstd_val = node.meta["val"]
     dtype = dtype_of(out)
-    if dtype is None or compute_type(dtype) not in FLOATS or 0 in x.shape:
+    if dtype is None or compute_type(dtype) not in FLOATS or may_be_empty(x.shape):
         return None
     rank = len(x.shape)
     dims = tuple(range(rank - len(normalized), rank))
@@ -87,7 +87,7 @@ def group_norm(
 ) -> Any:
     out, mean_val, rstd_val = node.meta["val"]
     dtype = dtype_of(out)
-    if dtype is None or compute_type(dtype) not in FLOATS or 0 in x.shape:
+    if dtype is None or compute_type(dtype) not in FLOATS or may_be_empty(x.shape):
         return None
     each = channels // groups
     split = (batch, groups, each, *x.shape[2:])
@@ -215,7 +215,7 @@ def layer_norm_composite(
 ) -> Any:
     out = node.meta["val"]
     dtype = dtype_of(out)
-    if dtype is None or compute_type(dtype) not in FLOATS or 0 in x.shape:
+    if dtype is None or compute_type(dtype) not in FLOATS or may_be_empty(x.shape):
         return None
     rank = len(x.shape)
     dims = tuple(range(rank - len(normalized), rank))
@@ -230,7 +230,7 @@ def rms_norm(lx: Lowering, node: Any, x: Tensor, normalized: list[int], weight: 
     vals = node.meta["val"]
     out = vals[0] if isinstance(vals, (tuple, list)) else vals
     dtype = dtype_of(out)
-    if dtype is None or compute_type(dtype) not in FLOATS or 0 in x.shape or eps is None:
+    if dtype is None or compute_type(dtype) not in FLOATS or may_be_empty(x.shape) or eps is None:
         return None
     kind = compute_type(dtype)
     rank = len(x.shape)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from dyncomp.codegen.ir.index import Index
 from dyncomp.codegen.ir.nodes import Builder, Value
 from dyncomp.codegen.ir.types import FLOATS, HALVES, INTS, TO_TORCH, compute_type
 from dyncomp.codegen.lower.builder import Lowering, Operand, dtype_of, promote, wrap_int
@@ -60,6 +61,8 @@ def _representable(number: Any, compute: str | None) -> bool:
     kind = compute_type(compute) if compute else "f64"
     if kind in FLOATS or kind == "bool":
         return True
+    if isinstance(number, Index):
+        return kind == "i64"
     return math.isfinite(number) and wrap_int(int(number), kind) == int(number)
 
 

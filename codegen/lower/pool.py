@@ -13,7 +13,9 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+from dyncomp.codegen.ir.index import as_index
 from dyncomp.codegen.ir.nodes import Value
+from dyncomp.codegen.ir.proofs import nonnegative
 from dyncomp.codegen.ir.types import FLOATS, compute_type
 from dyncomp.codegen.lower.builder import Lowering, number
 from dyncomp.codegen.lower.registry import lowering
@@ -59,9 +61,12 @@ def _slide(lx: Lowering, x: Tensor, dim: int, shape: Sequence[int], taps: list[i
         for tap in taps:
             place = index[dim] * step + tap
             inside: Value | None = None
-            for needed, test, bound in ((tap < 0, "ge", 0), (last + tap >= extent, "lt", extent)):
+            for needed, test, bound in (
+                (tap < 0, "ge", 0),
+                (not nonnegative(as_index(extent) - 1 - last - tap), "lt", extent),
+            ):
                 if needed:
-                    holds = b.op(test, b.position(place), b.const(bound, "i64"))
+                    holds = b.op(test, b.position(place), b.integer(bound))
                     inside = holds if inside is None else b.op("and", inside, holds)
             value = scope.read(x, (*index[:dim], place, *index[dim + 1 :]), inside)
             if inside is not None:

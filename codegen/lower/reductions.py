@@ -14,10 +14,10 @@ import torch
 
 from dyncomp.codegen.ir.nodes import Builder, Value
 from dyncomp.codegen.ir.types import FLOATS, FROM_TORCH, HALVES, compute_type
-from dyncomp.codegen.lower.builder import Lowering, dtype_of
+from dyncomp.codegen.lower.builder import Lowering, dtype_of, number
 from dyncomp.codegen.lower.registry import lowering
 from dyncomp.codegen.lower.rounding import rounded
-from dyncomp.codegen.lower.tensor import Tensor
+from dyncomp.codegen.lower.tensor import Tensor, may_be_empty
 
 
 def dims_of(x: Tensor, dim: int | Sequence[int] | None) -> tuple[int, ...]:
@@ -81,15 +81,15 @@ def _mean(
 ) -> Tensor:
     kind = compute_type(dtype)
     total = lx.reduce("sum", lx.convert(x, kind), dims, keepdim, kind)
-    count = float(count_of(x, dims))
+    count = count_of(x, dims)
     return lx.elementwise(
-        lambda b, s: b.op("div", s, b.const(count, kind)), [total], dtype, shape=total.shape, strides=strides
+        lambda b, s: b.op("div", s, number(b, count, kind)), [total], dtype, shape=total.shape, strides=strides
     )
 
 
 @lowering("aten.amax.default", "aten.max.default", "aten.amin.default", "aten.min.default")
 def extremum(lx: Lowering, node: Any, x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
-    if 0 in x.shape:
+    if may_be_empty(x.shape):
         return None
     op = "max" if "max" in node.target.__name__ else "min"
     if x.dtype == "bool":
@@ -99,7 +99,7 @@ def extremum(lx: Lowering, node: Any, x: Tensor, dim: Any = None, keepdim: bool 
 
 @lowering("aten.max.dim", "aten.min.dim")
 def extremum_with_position(lx: Lowering, node: Any, x: Tensor, dim: int, keepdim: bool = False) -> Any:
-    if 0 in x.shape or x.dtype == "bool" or not x.shape:
+    if may_be_empty(x.shape) or x.dtype == "bool" or not x.shape:
         return None
     op = "argmax" if node.target.__name__.startswith("max") else "argmin"
     values, positions = node.meta["val"]
@@ -112,7 +112,7 @@ def extremum_with_position(lx: Lowering, node: Any, x: Tensor, dim: int, keepdim
 
 @lowering("aten.argmax.default", "aten.argmin.default")
 def arg_extremum(lx: Lowering, node: Any, x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
-    if 0 in x.shape or x.dtype == "bool":
+    if may_be_empty(x.shape) or x.dtype == "bool":
         return None
     op = node.target.__name__.split(".")[0]
     val = node.meta["val"]
@@ -150,10 +150,15 @@ def _variance(
     dims = dims_of(x, dim)
     kind = compute_type(dtype)
     average, _, squares = moments(lx, x, dims, kind)
-    divisor = max(float(count_of(x, dims)) - (1.0 if correction is None else float(correction)), 0.0)
+    count, less = count_of(x, dims), 1.0 if correction is None else float(correction)
+
+    def divisor(b: Builder) -> Value:
+        if isinstance(count, int):
+            return b.const(max(float(count) - less, 0.0), kind)
+        return b.op("maximum", b.op("sub", number(b, count, kind), b.const(less, kind)), b.const(0.0, kind))
 
     def finish(b: Builder, s: Value) -> Value:
-        spread = b.op("div", s, b.const(divisor, kind))
+        spread = b.op("div", s, divisor(b))
         return b.op("sqrt", spread) if root else spread
 
     return _drop_dims(lx, finish, squares, dims, keepdim, dtype, val), average
@@ -203,7 +208,12 @@ def vector_norm(
 ) -> Any:
     val = node.meta["val"]
     out = dtype_of(val)
-    if out is None or compute_type(out) not in FLOATS or 0 in x.shape or order not in (1, 2, math.inf, -math.inf):
+    if (
+        out is None
+        or compute_type(out) not in FLOATS
+        or may_be_empty(x.shape)
+        or order not in (1, 2, math.inf, -math.inf)
+    ):
         return None
     kind = compute_type(out)
     wide, dims = lx.convert(x, kind), dims_of(x, dim)
@@ -220,7 +230,11 @@ def vector_norm(
 def logsumexp(lx: Lowering, node: Any, x: Tensor, dim: Any, keepdim: bool = False) -> Any:
     val = node.meta["val"]
     out = dtype_of(val)
-    if out is None or 0 in x.shape or val.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+    if (
+        out is None
+        or may_be_empty(x.shape)
+        or val.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+    ):
         return None
     kind = compute_type(out)
     wide, dims = lx.convert(x, kind), dims_of(x, dim)

@@ -93,7 +93,7 @@ def triangle(lx: Lowering, node: Any, x: Tensor, diagonal: int = 0) -> Any:
 
     def body(scope: Scope, index: Indices) -> Value:
         b = scope.b
-        inside = b.op(keep, b.position(index[-1] - index[-2]), b.const(diagonal, "i64"))
+        inside = b.op(keep, b.position(index[-1] - index[-2]), b.integer(diagonal))
         return b.op("where", inside, scope.read(x, index), number(b, False if kind == "bool" else 0, kind))
 
     return lx.compute(val.shape, x.dtype, body, [x], val.stride())

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dyncomp.codegen.ir.index import Index
+from dyncomp.codegen.ir.index import Index, as_index
 from dyncomp.codegen.ir.nodes import Value
+from dyncomp.codegen.ir.proofs import nonnegative
 from dyncomp.codegen.ir.types import INTS, compute_type
 from dyncomp.codegen.lower.builder import Lowering, dtype_of, number
 from dyncomp.codegen.lower.registry import lowering
@@ -27,12 +28,12 @@ def _select_part(lx: Lowering, node: Any, parts: Sequence[Tensor], dim: int, siz
     def body(scope: Scope, index: Indices) -> Value:
         b = scope.b
         out: Value | None = None
-        end = sum(sizes)
+        total = end = sum(sizes)
         for part, size in zip(reversed(parts), reversed(sizes), strict=True):
             start = end - size
-            here = b.op("ge", b.position(index[dim]), b.const(start, "i64"))
-            if end < sum(sizes):
-                here = b.op("and", here, b.op("lt", b.position(index[dim]), b.const(end, "i64")))
+            here = b.op("ge", b.position(index[dim]), b.integer(start))
+            if end is not total:
+                here = b.op("and", here, b.op("lt", b.position(index[dim]), b.integer(end)))
             place = (index[dim] - start,) if keep else ()
             value = b.cast(scope.read(part, (*index[:dim], *place, *index[dim + 1 :]), here), kind)
             out = value if out is None else b.op("where", here, value, out)
@@ -75,10 +76,10 @@ def constant_pad(lx: Lowering, node: Any, x: Tensor, pads: list[int], value: Any
         for d, i in enumerate(source):
             for needed, test, bound in (
                 (before.get(d, 0) > 0, "ge", 0),
-                (val.shape[d] - before.get(d, 0) > x.shape[d], "lt", x.shape[d]),
+                (not nonnegative(as_index(x.shape[d]) - val.shape[d] + before.get(d, 0)), "lt", x.shape[d]),
             ):
                 if needed:
-                    check = b.op(test, b.position(i), b.const(bound, "i64"))
+                    check = b.op(test, b.position(i), b.integer(bound))
                     inside = check if inside is None else b.op("and", inside, check)
         read = scope.read(x, source, inside)
         return read if inside is None else b.op("where", inside, read, number(b, value, kind))

@@ -19,6 +19,8 @@ LANES = 64  # columns that one unit reduces at least
 
 def parts_of(shape: Shape, dims: Sequence[int]) -> tuple[int, int] | None:
     """(dim, parts): the reduced dim to cut, and into how many parts; None where it does not pay."""
+    if not all(isinstance(size, int) for size in shape):
+        return None  # how many parts there are must not depend on the call
     wanted = 2 * torch.get_num_threads()
     if math.prod(shape) < LONG or 0 in shape or wanted < 4 or _units(shape, dims) >= wanted:
         return None

@@ -19,8 +19,11 @@ from typing import Any, Protocol
 
 from dyncomp.codegen.ir.index import Index
 from dyncomp.codegen.ir.nodes import Builder, Value
+from dyncomp.codegen.ir.proofs import nonnegative
 
 Indices = tuple[Index, ...]
+# Sizes and strides: ints, or an `Index` over `Size`s where they are symbolic (compares as an int wherever all sizes give
+# the same answer, and raises `Undecided` elsewhere). Typed as ints, which is what nearly all code may take them for.
 Shape = tuple[int, ...]
 
 
@@ -133,7 +136,7 @@ class ExternCall:
     Storage (None: no tensor).
 
     `ordered`: draws random numbers or may have effects, so it keeps its place among its kind. `aliases`: a result may share
-    memory with an argument.
+    memory with an argument. `in_place`: it writes its first argument, which is the result, and which nothing else reads.
     """
 
     name: str
@@ -146,6 +149,7 @@ class ExternCall:
     ordered: bool = False
     listed: bool = False  # the results are one list
     aliases: bool = False
+    in_place: bool = False
 
 
 def contiguous_strides(shape: Shape) -> Shape:
@@ -154,8 +158,13 @@ def contiguous_strides(shape: Shape) -> Shape:
     step = 1
     for size in reversed(shape):
         strides.append(step)
-        step *= max(size, 1)
+        step *= max(size, 1) if isinstance(size, int) else size
     return tuple(reversed(strides))
+
+
+def may_be_empty(shape: Shape) -> bool:
+    """True if a size is 0, or may be for some sizes of the call."""
+    return any(size == 0 if isinstance(size, int) else not nonnegative(size - 1) for size in shape)
 
 
 def root(tensor: Tensor) -> Tensor:

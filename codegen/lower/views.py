@@ -80,7 +80,7 @@ def slice_(lx: Lowering, node: Any, x: Tensor, dim: int = 0, start: Any = None, 
 @lowering("aten.select.int")
 def select(lx: Lowering, node: Any, x: Tensor, dim: int, position: int) -> Any:
     dim %= len(x.shape)
-    place = position % x.shape[dim]
+    place = position + x.shape[dim] if position < 0 else position
     return _view(lx, node, x, lambda i: (*i[:dim], ZERO + place, *i[dim:]))
 
 

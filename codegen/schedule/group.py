@@ -21,8 +21,8 @@ from typing import TypeAlias
 
 from dyncomp.codegen.ir.index import Index, Var, as_index, substitute, variables
 from dyncomp.codegen.lower.builder import linear, unravel, vars_of
+from dyncomp.codegen.lower.recorder import Read, Recorder
 from dyncomp.codegen.lower.tensor import ExternCall, Indices, Reduce, Shape, Storage, Tensor
-from dyncomp.codegen.schedule.access import Read, Recorder
 
 MOST_COST = 1500  # machine operations an element
 MOST_READS = 24  # different tensors in memory
@@ -220,7 +220,7 @@ class Grouping:
         place = [substitute(v, mapping) for v in candidate.vars]
         used = set().union(*(variables(i) for i in place)) if place else set()
         kept, reduced = set(group.kept), set(group.reduced)
-        covered = math.prod(v.extent.const for v in used)
+        covered = math.prod(v.extent for v in used)
         if covered != math.prod(candidate.shape):
             return False
         if not isinstance(candidate.tensor, Reduce):

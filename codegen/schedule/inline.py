@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 
+from dyncomp.codegen.ir.index import hint
 from dyncomp.codegen.lower.builder import vars_of
 from dyncomp.codegen.lower.graph import LoweredGraph
+from dyncomp.codegen.lower.recorder import Recorder
 from dyncomp.codegen.lower.tensor import Pointwise, Reduce, Storage, Tensor, root
-from dyncomp.codegen.schedule.access import Recorder
 
 CHEAP = 4  # machine operations that are always worth recomputing, with one big operand at most
 SHALLOW = 16  # operations that may be repeated for a reader that reads elements again (broadcast, two places)
@@ -91,7 +92,8 @@ class _Chooser:
         inner = [s for s in sources if s in self.inlined]
         cost = own.cost() + sum(self.cost[s] for s in inner)
         depth = 1 + max((self.depth[s] for s in inner), default=0)
-        big = sum(1 for s in sources if s not in self.inlined and s.numel * 8 > tensor.numel and s.numel > 1)
+        size = hint(tensor.numel)
+        big = sum(1 for s in sources if s not in self.inlined and hint(s.numel) * 8 > size and hint(s.numel) > 1)
         big += sum(self.big[s] for s in inner)
         if tensor in self.memory or depth > DEEPEST:
             return
@@ -109,7 +111,7 @@ class _Chooser:
         if isinstance(reader, Reduce):
             return True
         assert isinstance(reader, Pointwise)
-        once = reader.streaming and reader.numel <= tensor.numel and not self._reads_twice(reader, tensor)
+        once = reader.streaming and hint(reader.numel) <= hint(tensor.numel) and not self._reads_twice(reader, tensor)
         return once or cost <= SHALLOW and big <= 2
 
     def _reads_twice(self, reader: Pointwise, tensor: Tensor) -> bool:

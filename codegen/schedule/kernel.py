@@ -10,12 +10,15 @@ import math
 
 import torch
 
-from dyncomp.codegen.ir.index import Index, Var, const, minimum, substitute
+from dyncomp.codegen.ir.index import Index, IndexLike, Var, as_index, coefficient_of, const, hint, minimum, substitute
 from dyncomp.codegen.ir.nodes import Accumulate, Init, Kernel, Loop, Scratch, Stmt, Store
+from dyncomp.codegen.ir.proofs import as_number, nonnegative, quotient
+from dyncomp.codegen.ir.sizes import sizes_of
 from dyncomp.codegen.lower.tensor import Tensor
 from dyncomp.codegen.schedule.group import Group
 from dyncomp.codegen.schedule.layout import Mapping, Space, accesses_of, lay_out
 from dyncomp.codegen.schedule.loops import Program, write_program
+from dyncomp.codegen.schedule.naming import named_by_place
 from dyncomp.codegen.schedule.rewrite import Rewriter
 from dyncomp.codegen.schedule.rowcache import Statements, cache_rows
 
@@ -32,8 +35,9 @@ class ScheduledKernel:
 
     kernel: Kernel
     buffers: list[Tensor | None]
-    units: int
-    grain: int
+    units: IndexLike
+    grain: IndexLike
+    sizes: tuple[Index, ...] = ()  # what the kernel's sizes are, in its order
 
 
 def build_kernel(group: Group, inlined: set[Tensor], stored: set[Tensor], grain: int) -> ScheduledKernel:
@@ -42,10 +46,23 @@ def build_kernel(group: Group, inlined: set[Tensor], stored: set[Tensor], grain:
     space = lay_out(group.kept, group.reduced, accesses_of(program))
     nest = _Nest(program, space)
     kernel = nest.kernel()
-    units = math.prod(v.extent.const for v in kernel.axes)
-    elements = math.prod(v.extent.const for v in (*group.kept, *group.reduced))
-    per_unit = max(elements * max(group.cost // 8, 1) // max(units, 1), 1)
-    return ScheduledKernel(kernel, program.buffers, units, max(grain // per_unit, 1))
+    units = math.prod([v.extent for v in kernel.axes], start=const(1))
+    elements = math.prod([v.extent for v in (*group.kept, *group.reduced)], start=const(1))
+    cost = max(group.cost // 8, 1)
+    if units.is_const and elements.is_const:
+        per_unit = max(elements.const * cost // max(units.const, 1), 1)
+        # Loops of plain sizes may still compute with numbers that vary.
+        kernel, sizes = named_by_place(kernel) if sizes_of(kernel) else (kernel, ())
+        return ScheduledKernel(kernel, program.buffers, units.const, max(grain // per_unit, 1), sizes)
+    each = quotient(elements, units)
+    if each is None or not nonnegative(
+        as_index(each) - 1
+    ):  # blocks, the last of them shorter; or rows that may be empty
+        each = max(hint(elements) // max(hint(units), 1), 1)
+    kernel, sizes = named_by_place(kernel)
+    share = as_number(const(grain) // (each * cost))
+    share = max(share, 1) if isinstance(share, int) else share
+    return ScheduledKernel(kernel, program.buffers, as_number(units), share, sizes)
 
 
 class _Nest:
@@ -71,7 +88,7 @@ class _Nest:
     # ---- choices
 
     def _weight(self, var: Var, stride: int) -> int:
-        return sum(a.weight for a in self.space.accesses if a.index.coefficient(var) == stride)
+        return sum(a.weight for a in self.space.accesses if coefficient_of(a.index, var) == stride)
 
     def _column(self, kept: list[Var], reduced: list[Var]) -> Var | None:
         """The kept variable to put lanes along, if more memory is contiguous along it than along the
@@ -84,14 +101,14 @@ class _Nest:
 
     def _across(self, vector: Var, others: list[Var]) -> Var | None:
         """A variable along which some access is contiguous while it jumps along `vector`."""
-        if vector.extent.const < 16:
+        if hint(vector.extent) < 16:
             return None
         for var in reversed(others):
-            if var.extent.const < 16:
+            if hint(var.extent) < 16:
                 continue
             for access in self.space.accesses:
-                jumps = access.index.coefficient(vector) not in (0, 1)
-                if access.weight and jumps and access.index.coefficient(var) == 1:
+                jumps = coefficient_of(access.index, vector) not in (0, 1, None)
+                if access.weight and jumps and coefficient_of(access.index, var) == 1:
                     return var
         return None
 
@@ -107,8 +124,8 @@ class _Nest:
         if len(kept) == 1:
             return kept, self._outer(range(len(self.program.stages)))
         axes, inner = kept[:-1], kept[-1]
-        units = math.prod(v.extent.const for v in axes)
-        if units < FEW_UNITS and inner.extent.const >= LONG_ROW:
+        units = math.prod(hint(v.extent) for v in axes)
+        if units < FEW_UNITS and hint(inner.extent) >= LONG_ROW:
             block, inner = self._block(inner, COLUMNS)
             axes = [*axes, block]
             self.vector = inner
@@ -119,7 +136,7 @@ class _Nest:
         assert vector is not None and tile is not None
         axes = [v for v in kept if v not in (vector, tile)]
         for var in (tile, vector):
-            if var.extent.const > TILE:
+            if not var.extent.is_const or var.extent.const > TILE:
                 block, inner = self._block(var, TILE)
                 axes.append(block)
                 if var is vector:
@@ -136,21 +153,21 @@ class _Nest:
 
     def _by_columns(self, kept: list[Var], reduced: list[Var], column: Var) -> tuple[list[Var], list[Stmt]]:
         axes = [v for v in kept if v is not column]
-        width = column.extent.const
-        others = math.prod(v.extent.const for v in axes)
+        width = hint(column.extent)
+        others = math.prod(hint(v.extent) for v in axes)
         wanted = COLUMNS if others >= FEW_UNITS else max(width // (2 * torch.get_num_threads()), TILE)
         size = min(-(-min(wanted, COLUMNS) // TILE) * TILE, COLUMNS)
         self.vector = column
-        if width > size:
+        if not column.extent.is_const or width > size:
             block, self.vector = self._block(column, size)
             axes.append(block)
         return axes, [Loop(self.vector, tuple(self._stages(reduced, rows=False)))]
 
     def _block(self, var: Var, size: int) -> tuple[Var, Var]:
         """Cuts a variable into (number of the block, place in the block)."""
-        extent = var.extent.const
-        block = Var(f"{var.name}b", const(-(-extent // size)))
-        rest: Index = const(size) if extent % size == 0 else minimum(const(size), const(extent) - block * size)
+        extent = var.extent
+        block = Var(f"{var.name}b", (extent + (size - 1)) // size)
+        rest: Index = const(size) if extent % size == 0 else minimum(const(size), extent - block * size)
         inner = Var(f"{var.name}i", rest)
         self.change[var] = block * size + inner
         return block, inner

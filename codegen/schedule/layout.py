@@ -14,8 +14,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from dyncomp.codegen.ir.index import FloorDiv, Index, Mod, Var, as_index, atoms, const, substitute, variables
+from dyncomp.codegen.ir.index import (
+    FloorDiv,
+    Index,
+    Mod,
+    Var,
+    as_index,
+    atoms,
+    coefficient_of,
+    hint,
+    substitute,
+    variables,
+)
 from dyncomp.codegen.ir.nodes import Accumulate, Load, Position, Store
+from dyncomp.codegen.ir.proofs import nonnegative, quotient
 from dyncomp.codegen.schedule.loops import Program
 from dyncomp.codegen.schedule.rewrite import walk
 
@@ -63,7 +75,7 @@ def accesses_of(program: Program) -> list[Access]:
 def _note(found: dict[tuple[str, Index], Access], name: str, index: Index, store: bool) -> None:
     weight = 1
     for v in variables(index):
-        weight *= v.extent.const
+        weight *= hint(v.extent)
     found.setdefault((name, index), Access(index, weight, store))
 
 
@@ -91,8 +103,8 @@ def split_variables(space: Space) -> None:
         if split is None:
             return
         var, factor = split
-        outer = Var(f"{var.name}q", const(var.extent.const // factor))
-        inner = Var(f"{var.name}r", const(factor))
+        outer = Var(f"{var.name}q", var.extent // factor)
+        inner = Var(f"{var.name}r", factor)
         for group in (space.kept, space.reduced):
             if var in group:
                 at = group.index(var)
@@ -100,16 +112,22 @@ def split_variables(space: Space) -> None:
         _apply(space, {var: outer * factor + inner})
 
 
-def _next_split(space: Space) -> tuple[Var, int] | None:
+def _next_split(space: Space) -> tuple[Var, Index] | None:
     for access in space.accesses:
         for atom in atoms(access.index):
-            if isinstance(atom, (FloorDiv, Mod)) and atom.den.is_const:
-                for term, coef in atom.num.terms:
-                    if isinstance(term, Var) and coef > 0 and atom.den.const % coef == 0:
-                        factor = atom.den.const // coef
-                        if 1 < factor < term.extent.const and term.extent.const % factor == 0:
-                            return term, factor
+            if isinstance(atom, (FloorDiv, Mod)):
+                for term in sorted(variables(atom.num), key=lambda v: v.name):
+                    coef = coefficient_of(atom.num, term)
+                    factor = quotient(atom.den, coef) if coef else None
+                    if factor is not None and _is_part(term.extent, as_index(factor)):
+                        return term, as_index(factor)
     return None
+
+
+def _is_part(extent: Index, factor: Index) -> bool:
+    """factor lies between 1 and the extent, and divides it."""
+    times = quotient(extent, factor)
+    return times is not None and all(nonnegative(as_index(n) - 2) for n in (times, factor))
 
 
 def ordered(vars_: list[Var], accesses: list[Access], prefer_loads: bool) -> list[Var]:
@@ -121,7 +139,7 @@ def ordered(vars_: list[Var], accesses: list[Access], prefer_loads: bool) -> lis
     best = ranked[0] if ranked else None
     if best is None:
         return vars_
-    strides = {v: abs(best.index.coefficient(v)) for v in vars_}
+    strides = {v: abs(hint(coefficient_of(best.index, v) or 0)) for v in vars_}
     known = sorted((v for v in vars_ if strides[v]), key=lambda v: strides[v], reverse=True)
     filled = iter(known)
     return [next(filled) if strides[v] else v for v in vars_]
@@ -133,7 +151,7 @@ def merged(space: Space, vars_: list[Var], prefix: str) -> list[Var]:
     for var in vars_:
         if out and _joins(space.accesses, out[-1], var):
             outer = out.pop()
-            whole = Var(f"{outer.name}{var.name}", const(outer.extent.const * var.extent.const))
+            whole = Var(f"{outer.name}{var.name}", outer.extent * var.extent)
             _join(space, outer, var, whole)
             out.append(whole)
         else:
@@ -145,22 +163,15 @@ def merged(space: Space, vars_: list[Var], prefix: str) -> list[Var]:
 
 def _joins(accesses: list[Access], outer: Var, inner: Var) -> bool:
     for access in accesses:
-        if access.index.coefficient(outer) != access.index.coefficient(inner) * inner.extent.const:
-            return False
-        if any(
-            a in (outer, inner) for atom, _ in access.index.terms if not isinstance(atom, Var) for a in _inside(atom)
-        ):
+        steps = coefficient_of(access.index, outer), coefficient_of(access.index, inner)
+        if steps[0] is None or steps[1] is None or steps[0] != steps[1] * inner.extent:
             return False
     return True
-
-
-def _inside(atom: object) -> Iterable[object]:
-    return atoms(as_index(atom)) if not isinstance(atom, Var) else ()  # type: ignore[arg-type]
 
 
 def _join(space: Space, outer: Var, inner: Var, whole: Var) -> None:
     """Writes outer*c*E + inner*c as whole*c. Program variables keep a form with // and %, which only
     joined indices are free of."""
-    size = inner.extent.const
+    size = inner.extent
     change: Mapping = {outer: whole // size, inner: whole % size}
     _apply(space, change)

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from dyncomp.codegen.ir.index import Index, Var, as_index, bounds, const, variables
+from dyncomp.codegen.ir.index import Index, Var, as_index, const, variables
 from dyncomp.codegen.ir.nodes import Acc, Accumulate, Builder, Param, Position, Store, Value
+from dyncomp.codegen.ir.proofs import nonnegative
 from dyncomp.codegen.ir.types import compute_type
 from dyncomp.codegen.lower.rounding import rounded, stored
 from dyncomp.codegen.lower.tensor import Indices, Pointwise, Reduce, Storage, Tensor, View, root
@@ -176,6 +177,8 @@ class _Writer:
             return value
         if self.flag is None:
             self.flag = Param("flag", "i64", "flag")
+        if self.guard is not None:  # where nothing is read, nothing is out of range either
+            value = self.b.op("where", self.guard, value, self.b.const(0, value.dtype))
         return self.b.checked(value, extent, self.flag)
 
     def pick(self, tensor: Tensor, index: Indices, numbers: dict[int, Value]) -> Value:
@@ -183,7 +186,7 @@ class _Writer:
         start = as_index(_offset(tensor) - _offset(base))
         for i, stride in zip(index, tensor.strides, strict=True):
             start = start + i * stride
-        dynamic = tuple((number, const(tensor.strides[d])) for d, number in numbers.items())
+        dynamic = tuple((number, as_index(tensor.strides[d])) for d, number in numbers.items())
         return self.b.load(self._in(base), start, dynamic, self.guard)
 
     def _address(self, tensor: Tensor, index: Indices) -> Index:
@@ -211,8 +214,7 @@ def _known_below(value: Value, extent: int) -> bool:
     """True for a position that its variables' ranges keep in [0, extent)."""
     if not isinstance(value, Position):
         return False
-    span = bounds(value.index)
-    return span is not None and 0 <= span[0] and span[1] < extent
+    return nonnegative(value.index) and nonnegative(as_index(extent) - 1 - value.index)
 
 
 def _offset(tensor: Tensor) -> int:

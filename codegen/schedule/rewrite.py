@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from dyncomp.codegen.ir.index import Index
 from dyncomp.codegen.ir.nodes import (
@@ -43,8 +44,15 @@ def results_in(value: Value) -> set[Acc]:
 class Rewriter:
     """Rebuilds values with `index` applied to every index, and `given` values put in place of others."""
 
-    def __init__(self, builder: Builder, index: Indexer, given: Mapping[Value, Value] | None = None):
+    def __init__(
+        self,
+        builder: Builder,
+        index: Indexer,
+        given: Mapping[Value, Value] | None = None,
+        buffer: Callable[[Any], Any] = lambda buffer: buffer,
+    ):
         self.b = builder
+        self.buffer = buffer
         self.index = index
         self.done: dict[Value, Value] = dict(given or {})
         self._indices: dict[Index, Index] = {}
@@ -79,11 +87,11 @@ class Rewriter:
         if isinstance(value, Load):
             dynamic = tuple((self.done[v], self.index_of(stride)) for v, stride in value.dynamic)
             guard = None if value.guard is None else self.done[value.guard]
-            return b.load(value.buffer, self.index_of(value.index), dynamic, guard)
+            return b.load(self.buffer(value.buffer), self.index_of(value.index), dynamic, guard)
         if isinstance(value, Op):
             return b.op(value.name, *(self.done[a] for a in value.args))
         if isinstance(value, Cast):
             return b.cast(self.done[value.value], value.dtype)
         if isinstance(value, Checked):
-            return b.checked(self.done[value.value], value.extent, value.flag)
+            return b.checked(self.done[value.value], self.index_of(value.extent), value.flag)
         return b.result(value.acc, value.part)

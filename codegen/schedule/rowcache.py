@@ -9,7 +9,7 @@ than `LONGEST` are not kept.
 
 from __future__ import annotations
 
-from dyncomp.codegen.ir.index import Index, Var, const, variables
+from dyncomp.codegen.ir.index import Index, IndexLike, Var, const, hint, variables
 from dyncomp.codegen.ir.nodes import (
     Accumulate,
     Buffer,
@@ -24,6 +24,7 @@ from dyncomp.codegen.ir.nodes import (
     value_children,
 )
 from dyncomp.codegen.ir.ops import OPS
+from dyncomp.codegen.ir.proofs import as_number
 from dyncomp.codegen.ir.types import HALVES
 from dyncomp.codegen.schedule.rewrite import Rewriter, walk
 
@@ -35,20 +36,20 @@ Statements = list[Accumulate | Store]
 
 def cache_rows(b: Builder, stages: list[Statements], reduced: list[Var]) -> tuple[list[Statements], list[Scratch]]:
     """`stages`: the inner statements of each stage. Returns them rewritten, and the arrays that they use."""
-    length = 1
+    length: IndexLike = 1
     for var in reduced:
-        length *= var.extent.const
-    if len(stages) < 2 or length > LONGEST:
+        length = var.extent * length
+    if len(stages) < 2 or hint(length) > LONGEST:
         return stages, []
-    return _RowCache(b, stages, reduced, length).run()
+    return _RowCache(b, stages, reduced, as_number(length)).run()
 
 
 class _RowCache:
-    def __init__(self, b: Builder, stages: list[Statements], reduced: list[Var], length: int):
+    def __init__(self, b: Builder, stages: list[Statements], reduced: list[Var], length: IndexLike):
         self.b, self.stages, self.reduced, self.length = b, stages, set(reduced), length
         self.row_index: Index = const(0)
         for var in reduced:
-            self.row_index = self.row_index * var.extent.const + var
+            self.row_index = self.row_index * var.extent + var
         self.varies: dict[Value, bool] = {}
         self.cost: dict[Value, int] = {}
         self.first: dict[Value, int] = {}  # stage that computes a value first

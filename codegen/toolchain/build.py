@@ -26,7 +26,7 @@ from dyncomp.codegen.toolchain.source import KernelSource
 from dyncomp.errors import ToolchainError
 
 INCLUDE = pathlib.Path(__file__).resolve().parent.parent / "emit" / "cpp"
-HEADER = '#include "vec_math.h"\n'
+HEADER = '#include "vec_math.h"\n#include "row_memory.h"\n'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,18 @@ from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.graph import AtenGraph
 from dyncomp.aot.joint import JointGraph, trace_joint
 from dyncomp.aot.sizes import env_of_inputs
+from dyncomp.aot.step import StepGraph, trace_step
 from dyncomp.aot.trace import trace_inference
 from dyncomp.aot.verify import verify
 
-__all__ = ["AtenGraph", "JointGraph", "Unsupported", "env_of_inputs", "trace_inference", "trace_joint", "verify"]
+__all__ = [
+    "AtenGraph",
+    "JointGraph",
+    "StepGraph",
+    "Unsupported",
+    "env_of_inputs",
+    "trace_inference",
+    "trace_joint",
+    "trace_step",
+    "verify",
+]

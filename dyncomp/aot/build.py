@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch.fx
 
 from dyncomp.aot.epilogue import Epilogue
 from dyncomp.aot.graph import AtenGraph
+from dyncomp.aot.late import CHECK, LateRead
 from dyncomp.aot.sizes import GraphSizes
 from dyncomp.aot.tape import Constant, Input, Node, Tape, map_nodes
 from dyncomp.fake.tensor import TensorMeta, make_fake
@@ -26,6 +28,7 @@ def build_graph(
     epilogue: Epilogue,
     original: Callable[..., Any],
     env: ShapeEnv | None = None,
+    late: Mapping[Any, LateRead] | None = None,
 ) -> AtenGraph:
     """One fx node a tape node; placeholders first, in the order of the inputs, also for inputs that nobody
     reads.
@@ -34,12 +37,17 @@ def build_graph(
         with warnings.catch_warnings():
             # torch would rather see nodes; these graphs are printed and run by `aot.sizes`, never by torch.
             warnings.filterwarnings("ignore", "Raw Sym")
-            return _build(tape, inputs, epilogue, original, env)
-    return _build(tape, inputs, epilogue, original, None)
+            return _build(tape, inputs, epilogue, original, env, late or {})
+    return _build(tape, inputs, epilogue, original, None, {})
 
 
 def _build(
-    tape: Tape, inputs: list[Any], epilogue: Epilogue, original: Callable[..., Any], env: ShapeEnv | None
+    tape: Tape,
+    inputs: list[Any],
+    epilogue: Epilogue,
+    original: Callable[..., Any],
+    env: ShapeEnv | None,
+    late: Mapping[Any, LateRead],
 ) -> AtenGraph:
     graph = torch.fx.Graph()
     made: dict[Node, torch.fx.Node] = {}
@@ -62,7 +70,9 @@ def _build(
     sizes = None
     if env is not None:
         arguments = [(node.args, node.kwargs) for node in graph.nodes]
-        sizes = GraphSizes(env, inputs, numbers_in([arguments, epilogue.outputs]))
+        reads = {symbol: dataclasses.replace(read, node=made[read.node]) for symbol, read in late.items()}
+        facts = [node.args[0] for node in tape if node.op is CHECK]
+        sizes = GraphSizes(env, inputs, numbers_in([arguments, epilogue.outputs]), reads, facts)
     return AtenGraph(graph, constants, mutations, outputs, original, sizes=sizes)
 
 

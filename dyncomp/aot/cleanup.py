@@ -51,7 +51,7 @@ def merge_equal(tape: Tape, kept: list[Node]) -> tuple[Tape, list[Node]]:
     seen: dict[Any, Node] = {}
 
     def earlier(node: Node) -> Node:
-        if is_random(node) or node.op is Input or node.op is Constant or has_effect(node):
+        if is_random(node) or node.op is Input or node.op is Constant or has_effect(node) or _is_late(node):
             return node
         try:
             return seen.setdefault((node.op, _key(node.args), _key(node.kwargs)), node)
@@ -78,6 +78,12 @@ def has_effect(node: Node) -> bool:
     """
     facts = node_facts(node)
     return facts is not None and (facts.random or facts.opaque or not facts.aliased)
+
+
+def _is_late(node: Node) -> bool:
+    """True if the node gives a number of its own."""
+    facts = node_facts(node)
+    return facts is not None and (facts.data_value or facts.data_shape)
 
 
 def _substitute(tape: Tape, kept: list[Node], choose: Callable[[Node], Node]) -> tuple[Tape, list[Node]]:

@@ -13,6 +13,7 @@ from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.tracer import TraceMode
 from dyncomp.errors import InternalError
 from dyncomp.fake import FakeError, FakeMode
+from dyncomp.values.saved_state import SavedState
 
 # What torch raises for wrong shapes, dtypes and arguments.
 _EAGER_ERRORS = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
@@ -75,19 +76,12 @@ def flat(returned: Any) -> list[Any]:
 
 @contextlib.contextmanager
 def state_restored() -> Iterator[None]:
-    """Grad mode and autocast are set by nodes of the graph; the caller gets its own back."""
-    grad = torch.is_grad_enabled()
-    cached = torch.is_autocast_cache_enabled()
-    devices = ["cpu", "cuda"]
-    autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in devices]
+    """Grad mode, autocast and the like are set by nodes of the graph; the caller gets its own back, also where a node raises."""
+    kept = SavedState()
     try:
         yield
     finally:
-        torch.set_grad_enabled(grad)
-        torch.set_autocast_cache_enabled(cached)
-        for device, enabled, dtype in autocast:
-            torch.set_autocast_enabled(device, enabled)
-            torch.set_autocast_dtype(device, dtype)
+        kept.put_back()
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -23,7 +23,7 @@ from dyncomp.aot.cleanup import clean, drop_dead
 from dyncomp.aot.epilogue import Epilogue, own_memory
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.graph import AtenGraph
-from dyncomp.aot.interpret import typed_errors
+from dyncomp.aot.interpret import state_restored, typed_errors
 from dyncomp.aot.normalize import drop_unread_statistics
 from dyncomp.aot.partition import (
     Saved,
@@ -34,11 +34,18 @@ from dyncomp.aot.partition import (
     kept_by_eager,
     packed_meta,
 )
-from dyncomp.aot.record import Pattern, Recording, Rule, record
+from dyncomp.aot.record import Autocast, Pattern, Recording, Rule, record
+from dyncomp.aot.sizes import unread_numbers
 from dyncomp.aot.store import Recorder
 from dyncomp.aot.tape import Input, Node, Tape, is_random, memory_root, parents
 from dyncomp.aot.verify import verify
 from dyncomp.fake.tensor import TensorMeta, make_fake
+from dyncomp.shape.layout import contiguous_strides
+from dyncomp.values.node_by_node import node_by_node
+from dyncomp.values.saved_state import SavedState
+
+if TYPE_CHECKING:  # sympy comes with it, and static shapes never need it
+    from dyncomp.shape.env import ShapeEnv
 
 aten = torch.ops.aten
 
@@ -46,10 +53,11 @@ aten = torch.ops.aten
 @dataclasses.dataclass(eq=False)
 class JointGraph:
     """`forward` returns the raw outputs, then the saved values. `saved`, in the order in which a backward
-    takes them: ("input", i), or ("value", p) with p the position among what `forward` returns. After the
-    saved values a backward takes the gradients of the raw outputs in its pattern; it returns one gradient
+    takes them: ("input", i), or ("value", p) with p the position among what `forward` returns; where sizes are
+    symbolic the last one may be a tensor like `carrier` (see `_number_carrier`). After the saved values a backward takes the gradients of the raw outputs in its pattern; it returns one gradient
     for each input of `requiring`. `outputs`: rules of `aot.outputs`. `random`: the forward draws.
     `repeatable`: running `gm` again on the inputs as they are afterwards gives the same results.
+    `rebased`: (input, raw output): the input's new value is that raw output, and so is its history.
     """
 
     gm: torch.fx.GraphModule
@@ -59,27 +67,45 @@ class JointGraph:
     differentiable: list[bool]
     outputs: list[Rule]
     requiring: list[int]
+    rebased: list[tuple[int, int]]
     saved: list[tuple[str, int]]
+    carrier: TensorMeta | None
     pattern: Pattern
-    tangents: dict[int, TensorMeta]
+    raw_metas: list[TensorMeta]
     random: bool
     repeatable: bool
     _likely: AtenGraph | None
     _positions: list[int]
+    _state: SavedState
+    _facts: int | None = None
 
-    def backward(self, pattern: Pattern) -> AtenGraph:
-        """The backward graph for gradients of these raw outputs. Unsupported if it needs what was not saved."""
-        if pattern == self.pattern and self._likely is not None:
+    def backward(self, pattern: Pattern, autocast: Autocast = ()) -> AtenGraph:
+        """The backward graph for gradients of these raw outputs, while `autocast` is on. Unsupported if it needs what
+        was not saved.
+        """
+        if pattern == self.pattern and not autocast and self._likely is not None:
             return self._likely
         if any(asked and not kept for asked, kept in zip(pattern, self.pattern, strict=True)):
             raise Unsupported("gradients of outputs that the forward did not prepare for")
-        with typed_errors():
-            recording = record(self.gm, self.fakes, pattern)
+        with typed_errors(), state_restored():
+            self._state.put_back_autocast()  # the forward is recorded as it was the first time
+            recording = record(self.gm, self.fakes, pattern, autocast)
             drop_unread_statistics(recording.tape)
             saved = [recording.tape[position] for position in self._positions]
             tape, kept = clean(recording.tape, [*_nodes(recording.gradients), *saved])
             count = len(kept) - len(saved)
-            return _build_backward(recording, tape, kept[count:], kept[:count], self.gm)
+            graph = _build_backward(recording, tape, kept[count:], kept[:count], self.carrier, self.gm)
+        return graph
+
+    def check_facts(self) -> None:
+        """Raises Unsupported if more was learned of the sizes since the forward was made, and its guards with it."""
+        sizes = self.forward.sizes
+        if sizes is None:
+            return
+        if self._facts is None:
+            self._facts = sizes.env.facts.version
+        elif self._facts != sizes.env.facts.version:
+            raise Unsupported("a backward that relies on more about the sizes than the forward did")
 
 
 def trace_joint(gm: torch.fx.GraphModule, inputs: Sequence[Any], pattern: Pattern | None = None) -> JointGraph:
@@ -99,7 +125,7 @@ def trace_joint(gm: torch.fx.GraphModule, inputs: Sequence[Any], pattern: Patter
 def _split(gm: torch.fx.GraphModule, fakes: list[Any], recording: Recording) -> JointGraph:
     raw_tape = recording.tape
     kept_inputs = kept_by_eager(raw_tape[: recording.boundary], raw_tape[recording.boundary :])
-    kept_inputs -= {index for index, _ in recording.mutations}
+    kept_inputs -= {index for index, _ in [*recording.mutations, *recording.rebased]}
     position = {node: i for i, node in enumerate(raw_tape)}
     grads = _nodes(recording.gradients)
     mutated = [node for _, node in recording.mutations]
@@ -108,40 +134,61 @@ def _split(gm: torch.fx.GraphModule, fakes: list[Any], recording: Recording) -> 
     raw, kept = kept[: len(recording.raw)], kept[len(recording.raw) :]
     mutations = [(i, node) for (i, _), node in zip(recording.mutations, kept, strict=False)]
     grads = kept[len(mutations) :]
-    visible = Visible(kept_inputs, {memory_root(node) for node in raw})
+    shown = len(raw) - len(recording.rebased)  # what an input is given is copied there: nobody sees the raw output
+    visible = Visible(kept_inputs, {memory_root(node) for node in raw[:shown]})
     chosen = choose_saved(tape, recording.tangents, grads, visible)
-    forward, saved = _build_forward(recording, tape, raw, mutations, chosen, gm)
     nodes = [one.node for one in chosen]
-    likely = _build_backward(recording, tape, nodes, grads, gm)
+    env = recording.env
+    carrier = None if env is None else _number_carrier(env, fakes, nodes)
+    rules, shown_numbers = _numbers_as_raw(recording.outputs.rules, len(raw))
+    forward, saved = _build_forward(recording, tape, raw, shown_numbers, mutations, chosen, carrier, gm)
+    likely = _build_backward(recording, tape, nodes, grads, carrier, gm)
     outputs = recording.outputs
-    metas = dict(_tangent_metas(recording))
     draws = any(is_random(node) for node in tape)
-    repeatable = not _reads(tape, [*raw, *nodes, *grads], {i for i, _ in mutations})
+    repeatable = not recording.rebased and not _reads(tape, [*raw, *nodes, *grads], {i for i, _ in mutations})
     return JointGraph(
-        gm, fakes, forward, len(raw), outputs.differentiable, outputs.rules, recording.requiring, saved,
-        recording.pattern, metas, draws, repeatable, likely, [position[node] for node in nodes],
+        gm, fakes, forward, len(raw) + len(shown_numbers), outputs.differentiable, rules, recording.requiring,
+        recording.rebased, saved, carrier,
+        recording.pattern, [fake.meta for fake in outputs.raw], draws, repeatable, likely, [position[node] for node in nodes], SavedState(),
     )  # fmt: skip
 
 
-def _tangent_metas(recording: Recording) -> list[tuple[int, TensorMeta]]:
-    wanted = [k for k, asked in enumerate(recording.pattern) if asked]
-    return [(k, node.meta) for k, node in zip(wanted, recording.tangents, strict=True)]
+def _number_carrier(env: ShapeEnv, inputs: list[Any], saved: list[Node]) -> TensorMeta | None:
+    """Sizes that a backward may need and cannot read off what is kept are kept as the sizes of a tensor without elements:
+
+    kept: a of shape (s0 * s1,)      ->      also kept: empty(0, s0, s1), which has no memory
+    """
+    numbers = unread_numbers(env, inputs, [make_fake(packed_meta(node) or node.meta) for node in saved])
+    if not numbers:
+        return None
+    shape = (0, *numbers)
+    return TensorMeta(shape, contiguous_strides(shape), torch.uint8, torch.device("cpu"))
+
+
+def _numbers_as_raw(rules: list[Rule], count: int) -> tuple[list[Rule], list[Any]]:
+    """Numbers among the outputs become raw outputs, after the `count` tensors: (rules, numbers)."""
+    numbers = [rule[1] for rule in rules if rule[0] == "number"]
+    rest = iter(range(count, count + len(numbers)))
+    return [("raw", next(rest)) if rule[0] == "number" else rule for rule in rules], numbers
 
 
 def _build_forward(
     recording: Recording,
     tape: Tape,
     raw: list[Node],
+    shown_numbers: list[Any],
     mutations: list[tuple[int, Node]],
     chosen: list[Saved],
+    carrier: TensorMeta | None,
     gm: torch.fx.GraphModule,
 ) -> tuple[AtenGraph, list[tuple[str, int]]]:
     behind = backward_nodes(tape, recording.tangents)
-    recorder = Recorder()
+    recorder = Recorder(recording.env)
     recorder.tape = [node for node in tape if node not in behind]
     epilogue = own_memory(recorder, Epilogue([("node", node) for node in raw], mutations))
-    rules = list(epilogue.outputs)
+    rules: list[Rule] = list(epilogue.outputs)
     owner = {memory_root(rule[1]): k for k, rule in enumerate(rules)}
+    rules += [("const", number) for number in shown_numbers]
     saved: list[tuple[str, int]] = []
     for one in chosen:
         if one.node.op is Input and not one.copied:
@@ -149,9 +196,13 @@ def _build_forward(
             continue
         saved.append(("value", len(rules)))
         rules.append(_saved_rule(recorder, one, owner, rules))
+    if carrier is not None:
+        saved.append(("value", len(rules)))
+        options = {"dtype": carrier.dtype, "device": carrier.device, "pin_memory": False}
+        rules.append(("node", recorder.emit(aten.empty.memory_format, (list(carrier.shape),), options, carrier)))
     epilogue = Epilogue(rules, epilogue.mutations)
     kept, nodes = drop_dead(recorder.tape, epilogue.nodes())
-    graph = build_graph(kept, recording.inputs, epilogue.with_nodes(nodes), gm)
+    graph = build_graph(kept, recording.inputs, epilogue.with_nodes(nodes), node_by_node(gm), recording.env)
     return graph, saved
 
 
@@ -179,12 +230,17 @@ def _own_meta(meta: TensorMeta) -> TensorMeta | None:
 
 
 def _build_backward(
-    recording: Recording, tape: Tape, saved: list[Node], grads: list[Node], gm: torch.fx.GraphModule
+    recording: Recording,
+    tape: Tape,
+    saved: list[Node],
+    grads: list[Node],
+    carrier: TensorMeta | None,
+    gm: torch.fx.GraphModule,
 ) -> AtenGraph:
-    """`grads`: the nodes of the gradient rules that have one, in order."""
-    new, results = extract_backward(tape, saved, recording.tangents, grads)
+    """`grads`: the nodes of the gradient rules that have one, in order. The carrier comes in after the saved values."""
+    shift = len(saved) + (carrier is not None)
+    new, results = extract_backward(tape, saved, recording.tangents, grads, shift)
     rest = iter(results)
-    shift = len(saved)
     rules: list[Rule] = []
     for rule in recording.gradients:
         if rule[0] == "node":
@@ -195,12 +251,14 @@ def _build_backward(
             rules.append(("view", ("input", shift + rule[1][1]), *rule[2:]))
         else:
             rules.append(rule)
-    recorder = Recorder()
+    recorder = Recorder(recording.env)
     recorder.tape = new
     epilogue = own_memory(recorder, Epilogue(rules, []))
-    metas = [packed_meta(node) or node.meta for node in [*saved, *recording.tangents]]
-    graph = build_graph(recorder.tape, [make_fake(meta) for meta in metas], epilogue, gm)
-    graph.consumed = tuple(range(len(saved)))
+    metas = [packed_meta(node) or node.meta for node in saved]
+    metas += [carrier] if carrier is not None else []
+    metas += [node.meta for node in recording.tangents]
+    graph = build_graph(recorder.tape, [make_fake(meta) for meta in metas], epilogue, node_by_node(gm), recording.env)
+    graph.consumed = tuple(range(shift))
     return graph
 
 

@@ -14,6 +14,7 @@ Rules, one a user output:
     ("view", ("input", i) | ("raw", k), sizes, strides, offset, differentiable)
                           alias; `offset` counts from the base's own first element; where it is not
                           differentiable, autograd is told nothing of it
+    ("number", n)         a number that follows from the sizes of the inputs
     ("const", value)      anything else
 """
 
@@ -27,6 +28,7 @@ import torch
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.store import Store, track_of
 from dyncomp.fake.tensor import FakeTensor, TensorMeta
+from dyncomp.shape.symbolic import SYMBOLIC, numbers_in
 
 Rule = tuple[Any, ...]
 
@@ -38,6 +40,13 @@ class Outputs:
     raw: list[FakeTensor]
     differentiable: list[bool]
     rules: list[Rule]
+
+    def add_written(self, inputs: list[Any], written: list[int]) -> list[tuple[int, int]]:
+        """New values of inputs that autograd goes through: raw outputs more, as pairs (input, raw output)."""
+        first = len(self.raw)
+        self.raw += [inputs[index] for index in written]
+        self.differentiable += [True] * len(written)
+        return [(index, first + k) for k, index in enumerate(written)]
 
 
 def plan_outputs(inputs: list[Any], results: list[Any]) -> Outputs:
@@ -60,8 +69,10 @@ class _Planner:
                     members.append(value)
         seen: dict[int, int] = {}
         for position, value in enumerate(self.results):
-            if not isinstance(value, torch.Tensor):
-                rule: Rule = ("const", value)
+            if isinstance(value, SYMBOLIC):
+                rule: Rule = ("number", value)
+            elif not isinstance(value, torch.Tensor):
+                rule = ("const", value)
             elif id(value) in self.input_index:
                 rule = ("input", self.input_index[id(value)])
             elif id(value) in seen:
@@ -140,4 +151,6 @@ def _check_history(value: FakeTensor) -> None:
 def _view(base: tuple[str, int], base_meta: TensorMeta, meta: TensorMeta, differentiable: bool) -> Rule:
     if meta.dtype != base_meta.dtype:
         raise Unsupported("an output that aliases memory under another dtype")
+    if any(numbers_in([meta.shape, meta.strides, meta.offset - base_meta.offset])):
+        raise Unsupported("an output with symbolic sizes that is a view")
     return ("view", base, meta.shape, meta.strides, meta.offset - base_meta.offset, differentiable)

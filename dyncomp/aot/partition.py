@@ -102,15 +102,15 @@ def choose_saved(tape: Tape, tangents: Iterable[Node], results: list[Node], visi
 
 
 def extract_backward(
-    tape: Tape, saved: list[Node], tangents: list[Node], results: list[Node]
+    tape: Tape, saved: list[Node], tangents: list[Node], results: list[Node], first_tangent: int
 ) -> tuple[Tape, list[Node]]:
-    """The backward as a tape of its own: inputs are the saved values, then the tangents.
+    """The backward as a tape of its own: inputs are the saved values and, from `first_tangent` on, the tangents.
 
     Forward nodes that must be computed again come just before their first use.
     """
     made: dict[Node, Node] = {}
     new: Tape = []
-    for index, node in enumerate([*saved, *tangents]):
+    for index, node in [*enumerate(saved), *enumerate(tangents, first_tangent)]:
         entered = Node(Input, (index,), {}, packed_meta(node) or node.meta, node.line)
         new.append(entered)
         if packed_meta(node) is not None:
@@ -214,10 +214,19 @@ def _price(node: Node, needed: set[Node], visible: Visible) -> float:
     """What keeping a value costs, in bytes. What eager keeps anyway is cheap if it belongs to the caller."""
     if type(node.meta) is not TensorMeta or _is_view(node):
         return INFINITE
-    size = max(prod(node.meta.shape), 1) * (packed_meta(node) or node.meta).dtype.itemsize
+    shape = [_hint(size) for size in node.meta.shape]
+    size = max(prod(shape), 1) * (packed_meta(node) or node.meta).dtype.itemsize
     if node.op is Input:
         return 1e-3 * size if node.args[0] in visible.kept_inputs else 2 * size
     return 2 * size if _is_copied(node, needed, visible) else size
+
+
+def _hint(size: Any) -> int:
+    """A size as it is in the call that is traced: costs are weighed by it, nothing else."""
+    if not isinstance(size, torch.SymInt):
+        return int(size)
+    known = size.node.shape_env.hint(size.node.expr)
+    return 64 if known is None else int(known)
 
 
 def _is_copied(node: Node, needed: set[Node], visible: Visible) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from dyncomp.aot.late import Fact
 from dyncomp.aot.sizes import GraphSizes
 from dyncomp.shape.symbolic import is_symbolic
 
@@ -30,24 +31,29 @@ _SHORT = {
 
 def forward_source(graph: torch.fx.Graph, sizes: GraphSizes | None = None, comments: bool = False) -> str:
     """Source of `forward(*placeholders) -> tuple`; constants are free names. Values are dropped after
-    their last use.
+    their last use. Where there are late numbers, a tuple of them ends the result.
     """
     names = [node.name for node in graph.nodes if node.op == "placeholder"]
     lines = [f"def forward({', '.join(names)}):"]
     number: Number = repr
+    placed: dict[int, list[str]] = {}
+    late: list[str] = []
     if sizes is not None:
-        computed, results = sizes.prelude(names)
-        lines += [f"    {line}" for line in computed]
+        placed, results = sizes.lines(names, {node: i for i, node in enumerate(graph.nodes)})
+        lines += [f"    {line}" for line in placed.get(-1, ())]
         number = functools.partial(_number_name, sizes, results)
+        late = sizes.late_names()
     last_use = _last_uses(graph)
-    for node in graph.nodes:
+    for position, node in enumerate(graph.nodes):
         if node.op == "call_function":
             text = f"    {node.name} = {_call(node, number)}"
             lines.append(f"{text}  # {describe(node.meta.get('val'))}" if comments else text)
+            lines += [f"    {line}" for line in placed.get(position, ())]
             if dead := last_use.get(node):
                 lines.append(f"    {' = '.join(dead)} = None")
         elif node.op == "output":
-            lines.append(f"    return {_text(tuple(node.args[0]), number)}")
+            given = _text(tuple(node.args[0]), number)
+            lines.append(f"    return (*{given}, ({', '.join(late)},))" if late else f"    return {given}")
     return "\n".join(lines) + "\n"
 
 
@@ -82,6 +88,8 @@ def _rule(rule: tuple[Any, ...]) -> str:
 
 
 def _number_name(sizes: GraphSizes, results: list[str], number: Any) -> str:
+    if isinstance(number, Fact):
+        return results[sizes.place_of_fact(number)]
     place = sizes.place(number)
     return str(number) if place is None else results[place]
 
@@ -105,7 +113,7 @@ def _text(value: Any, number: Number) -> str:
         return f"[{', '.join(_text(v, number) for v in value)}]"
     if isinstance(value, torch.device):
         return f"torch.{value!r}"
-    if is_symbolic(value):
+    if is_symbolic(value) or isinstance(value, Fact):
         return number(value)
     if isinstance(value, complex):
         return f"complex({_text(value.real, number)}, {_text(value.imag, number)})"

@@ -10,24 +10,30 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
+from torch.autograd.graph import GradientEdge
 
 from dyncomp.aot.epilogue import exact_node
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.interpret import enter_inputs, flat, interpret, state_restored, typed_errors
 from dyncomp.aot.outputs import Outputs, plan_outputs
+from dyncomp.aot.sizes import env_of_inputs
 from dyncomp.aot.store import Recorder, Store, Track, track_of
 from dyncomp.aot.tape import Input, Node, Tape, is_random
 from dyncomp.aot.tracer import TraceMode
-from dyncomp.fake import FakeMode
-from dyncomp.fake.tensor import FakeTensor, TensorMeta, make_fake
+from dyncomp.aot.undisturbed import undisturbed
+from dyncomp.fake.tensor import FakeTensor, TensorMeta, as_result, make_fake
 from dyncomp.shape.layout import contiguous_strides, is_dense
+
+if TYPE_CHECKING:  # sympy comes with it, and static shapes never need it
+    from dyncomp.shape.env import ShapeEnv
 
 Rule = tuple[Any, ...]
 Pattern = tuple[bool, ...]  # one a raw output: a gradient comes in there
+Autocast = tuple[tuple[str, torch.dtype], ...]  # (device, to what), where it is on
 
 
 @dataclasses.dataclass
@@ -35,15 +41,18 @@ class Recording:
     """`tape[:boundary]` is the forward.
 
     `gradients`: a rule for each input of `requiring`, as in `aot.epilogue`, where ("input", k) is tangent k
-    and ("node", n) a node of the tape. `state`: what autocast was when the graph began.
+    and ("node", n) a node of the tape. `rebased`: (input, raw output that is its new value), for inputs that
+    were written with a gradient flowing; `mutations`: inputs written without.
     """
 
     recorder: Recorder
+    env: ShapeEnv | None
     boundary: int
     inputs: list[Any]
     requiring: list[int]
     outputs: Outputs
     raw: list[Node]
+    rebased: list[tuple[int, int]]
     mutations: list[tuple[int, Node]]
     pattern: Pattern
     tangents: list[Node]
@@ -54,32 +63,45 @@ class Recording:
         return self.recorder.tape
 
 
-def record(gm: torch.fx.GraphModule, inputs: Sequence[Any], pattern: Pattern | None = None) -> Recording:
-    """Runs `gm` and its backward for gradients that come in where `pattern` says; None: the likely ones."""
-    mode = TraceMode()
+def record(
+    gm: torch.fx.GraphModule, inputs: Sequence[Any], pattern: Pattern | None = None, autocast: Autocast = ()
+) -> Recording:
+    """Runs `gm` and its backward for gradients that come in where `pattern` says; None: the likely ones.
+
+    `autocast`: what is on while the backward runs.
+    """
+    env = env_of_inputs(inputs)
+    mode = TraceMode(env)
     fakes = enter_inputs(mode, inputs)
     requiring = [i for i, fake in enumerate(fakes) if type(fake) is FakeTensor and fake.requires_grad]
     fakes = [_as_given(fake, given) for fake, given in zip(fakes, inputs, strict=True)]
     before = [(fake.requires_grad, fake.grad_fn) if type(fake) is FakeTensor else None for fake in fakes]
-    with typed_errors(), state_restored(), torch.enable_grad():
+    # Where the gradient is taken: a result that is written in place has another history afterwards.
+    sought = [fakes[i] if fakes[i].is_leaf else GradientEdge(fakes[i].grad_fn, fakes[i].output_nr) for i in requiring]
+    with typed_errors(), undisturbed(), state_restored(), torch.enable_grad():
         with mode:
             results = flat(interpret(gm, fakes, mode))
         torch.set_grad_enabled(True)
-        _refuse(fakes, before)
-        outputs = plan_outputs(fakes, results)
+        written = _rebased(fakes, before)
+        with mode:  # a view of what was written since is put into the history when it is asked for its own
+            outputs = plan_outputs(fakes, results)
         with torch._C._AutoDispatchBelowAutograd():
             raw = [exact_node(mode.recorder, fake) for fake in outputs.raw]
-        mutations = _mutations(fakes)
+            raw += [mode.recorder.read(fakes[index]) for index in written]
+        rebased = outputs.add_written(fakes, written)
+        mutations = _mutations(fakes, written)
         boundary = len(mode.recorder.tape)
         pattern = pattern if pattern is not None else likely_pattern(outputs)
         chosen = [fake for fake, wanted in zip(outputs.raw, pattern, strict=True) if wanted]
         tangents = [_tangent(mode, len(fakes) + k, fake.meta) for k, fake in enumerate(chosen)]
-        grads = _backward(mode, chosen, tangents, [fakes[i] for i in requiring])
+        grads = _backward(mode, chosen, tangents, sought, autocast)
     rules = _gradient_rules(mode.recorder, grads, tangents)
     if any(is_random(node) for node in mode.recorder.tape[boundary:]):
         raise Unsupported("a backward that draws random numbers")
     nodes = [track_of(t).node for t in tangents]
-    return Recording(mode.recorder, boundary, fakes, requiring, outputs, raw, mutations, pattern, nodes, rules)
+    return Recording(
+        mode.recorder, env, boundary, fakes, requiring, outputs, raw, rebased, mutations, pattern, nodes, rules
+    )  # fmt: skip
 
 
 def likely_pattern(outputs: Outputs) -> Pattern:
@@ -104,30 +126,33 @@ def _as_given(fake: Any, given: Any) -> Any:
         raise Unsupported("gradients of complex inputs")
     if given.is_leaf:
         return fake
-    with FakeMode(), torch.enable_grad():
-        result: Any = fake.clone()
-    result.__dict__.update({**fake.__dict__})
-    return result
+    return as_result(fake)
 
 
-def _refuse(fakes: list[Any], before: list[Any]) -> None:
+def _rebased(fakes: list[Any], before: list[Any]) -> list[int]:
+    """Inputs that were written in place with a gradient flowing: to autograd they are results of the graph now."""
+    found = []
     for index, fake in enumerate(fakes):
         if before[index] is None:
             continue
         if fake.is_inference():
             raise Unsupported("gradients beside inference tensors")
         required, history = before[index]
-        if fake.requires_grad is not required or fake.grad_fn is not history:
-            raise Unsupported("an in-place write to an input that a gradient flows through")
+        if fake.requires_grad is required and fake.grad_fn is history:
+            continue
+        if fake.grad_fn is None or not track_of(fake).store.version:
+            raise Unsupported("an input that is detached in place, or whose requires_grad is set")
+        found.append(index)
+    return found
 
 
-def _mutations(fakes: list[Any]) -> list[tuple[int, Node]]:
+def _mutations(fakes: list[Any], rebased: list[int]) -> list[tuple[int, Node]]:
     tensors = [(i, fake) for i, fake in enumerate(fakes) if type(fake) is FakeTensor]
     written = [(i, fake) for i, fake in tensors if track_of(fake).store.version]
     for index, fake in written:
         if any(other.fake_storage is fake.fake_storage for i, other in tensors if i != index):
             raise Unsupported("an in-place write to an input that shares memory with another input")
-    return [(i, track_of(fake).store.value) for i, fake in written]
+    return [(i, track_of(fake).store.value) for i, fake in written if i not in rebased]
 
 
 def _tangent(mode: TraceMode, index: int, output: TensorMeta) -> FakeTensor:
@@ -140,13 +165,22 @@ def _tangent(mode: TraceMode, index: int, output: TensorMeta) -> FakeTensor:
     return fake
 
 
-def _backward(mode: TraceMode, outputs: list[FakeTensor], tangents: list[FakeTensor], inputs: list[Any]) -> list[Any]:
+def _backward(
+    mode: TraceMode, outputs: list[FakeTensor], tangents: list[FakeTensor], inputs: list[Any], autocast: Autocast
+) -> list[Any]:
     if not outputs or not inputs:
         return [None] * len(inputs)
     mode.recorder.line = None
+    mode.under_autocast = bool(autocast)
+    torch.set_autocast_cache_enabled(False)
+    on = {device for device, _ in autocast}
+    for device in ("cpu", "cuda"):
+        torch.set_autocast_enabled(device, device in on)
+    for device, dtype in autocast:
+        torch.set_autocast_dtype(device, dtype)
     # `torch.autograd.grad` is this call behind checks that import more than we want.
     run = torch.autograd.Variable._execution_engine.run_backward
-    with mode, torch._C._DisableAutocast():
+    with mode:
         return list(run(tuple(outputs), tuple(tangents), False, False, tuple(inputs), True, accumulate_grad=False))
 
 
@@ -167,7 +201,9 @@ def _gradient_rules(recorder: Recorder, grads: list[Any], tangents: list[FakeTen
                 rule = ("view", ("input", tangent), meta.shape, meta.strides, meta.offset - store.meta.offset)
             else:
                 with torch._C._AutoDispatchBelowAutograd():
-                    rule = ("node", exact_node(recorder, grad))
+                    # Gaps come from an input with gaps; nobody looks at them in a gradient.
+                    dense = is_dense(meta.shape, meta.strides)
+                    rule = ("node", exact_node(recorder, grad) if dense else recorder.read(grad))
         same.setdefault(id(grad), ("output", position))
         rules.append(rule)
     return rules

@@ -35,11 +35,14 @@ class Runner:
         # The casts of autocast are operations of the graph already.
         with torch.no_grad(), torch._C._DisableAutocast():
             values = self.compute(*inputs)
+            late: Any = ()
+            if self.sizes is not None and self.sizes.late:
+                values, late = values[:-1], values[-1]
             for index, value in zip(self.mutated, values[self.fresh :], strict=True):
                 inputs[index].copy_(value)
         rules = self.rules
         if self.sizes is not None:
-            numbers = self.sizes.values(inputs)
+            numbers = self.sizes.values(inputs, late)
             rules = [rule if rule[0] == "node" else self.sizes.resolve(rule, numbers) for rule in rules]
         return finish(rules, inputs, values)
 

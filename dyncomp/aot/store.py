@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from dyncomp.aot.errors import Unsupported
+from dyncomp.aot.late import LateNumbers
 from dyncomp.aot.scatter import reshape, scatter
 from dyncomp.aot.tape import Node, Tape
 from dyncomp.fake.infer import infer
@@ -68,9 +69,10 @@ def track_of(fake: FakeTensor) -> Track:
 class Recorder:
     """Appends to the tape and keeps stores and tracks right."""
 
-    def __init__(self) -> None:
+    def __init__(self, env: Any = None) -> None:
         self.tape: Tape = []
         self.line: Any = None
+        self.late = LateNumbers(env, self._append)
 
     def emit(
         self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, meta: Any = None
@@ -79,6 +81,12 @@ class Recorder:
         kwargs = kwargs or {}
         if meta is None:
             meta = infer(op, _metas(args), _metas(kwargs))
+        if self.late.env is not None:
+            self.late.check()  # what the operation relies on comes before it
+        return self._append(op, args, kwargs, meta)
+
+    def _append(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, meta: Any = None) -> Node:
+        kwargs = kwargs or {}
         node = Node(op, args, kwargs, meta, self.line)
         self.tape.append(node)
         return node

@@ -8,6 +8,7 @@ def forward(self, x):              def forward(x):
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,23 +21,26 @@ from dyncomp.aot.cleanup import clean
 from dyncomp.aot.epilogue import Epilogue, own_memory, plan_epilogue
 from dyncomp.aot.graph import AtenGraph
 from dyncomp.aot.interpret import enter_inputs, flat, interpret, state_restored, typed_errors
-from dyncomp.aot.sizes import env_of_inputs
+from dyncomp.aot.sizes import env_of_graph, env_of_inputs
 from dyncomp.aot.tracer import TraceMode
 from dyncomp.aot.verify import verify
+from dyncomp.values.node_by_node import node_by_node
 
 
 def trace_inference(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> AtenGraph:
     """The functional ATen graph of `gm` on inputs like these (fakes, or real tensors); no gradients."""
-    env = env_of_inputs(inputs)
+    env = env_of_inputs(inputs) or env_of_graph(gm)
     mode = TraceMode(env)
+    mode.takes_late = env is not None
     fakes = enter_inputs(mode, inputs)
     with typed_errors():
         with state_restored(), torch._C._AutoDispatchBelowAutograd(), mode:
             returned = interpret(gm, fakes, mode)
         with torch._C._AutoDispatchBelowAutograd():
             epilogue = plan_epilogue(mode.recorder, fakes, flat(returned))
+            mode.recorder.late.finish()
             epilogue = _clean(mode, epilogue)
-    graph = build_graph(mode.recorder.tape, fakes, epilogue, gm, env)
+    graph = build_graph(mode.recorder.tape, fakes, epilogue, node_by_node(gm), env, mode.recorder.late.reads)
     if config.verify_passes:
         verify(graph)
     log.write("aot", "%s", graph)
@@ -44,6 +48,9 @@ def trace_inference(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> AtenGrap
 
 
 def _clean(mode: TraceMode, epilogue: Epilogue) -> Epilogue:
-    tape, nodes = clean(mode.recorder.tape, epilogue.nodes())
+    reads, kept = mode.recorder.late.reads, epilogue.nodes()
+    tape, nodes = clean(mode.recorder.tape, [*kept, *[read.node for read in reads.values()]])
     mode.recorder.tape = tape
-    return own_memory(mode.recorder, epilogue.with_nodes(nodes))
+    for symbol, node in zip(list(reads), nodes[len(kept) :], strict=True):
+        reads[symbol] = dataclasses.replace(reads[symbol], node=node)
+    return own_memory(mode.recorder, epilogue.with_nodes(nodes[: len(kept)]))

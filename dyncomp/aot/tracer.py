@@ -13,7 +13,9 @@ import torch
 from dyncomp.aot import normalize
 from dyncomp.aot.drawing import record_bernoulli
 from dyncomp.aot.errors import Unsupported
+from dyncomp.aot.late import CHECK
 from dyncomp.aot.leaf import keeps_whole
+from dyncomp.aot.optimizer_ops import LIST_PREFIXES, expand
 from dyncomp.aot.overlap import check_overlap
 from dyncomp.aot.store import Recorder, Store, Track, ViewStep, track_of
 from dyncomp.aot.tape import Constant, Input, Node
@@ -34,7 +36,7 @@ aten = torch.ops.aten
 class TraceMode(FakeMode):
     def __init__(self, env: ShapeEnv | None = None) -> None:
         super().__init__(env)
-        self.recorder = Recorder()
+        self.recorder = Recorder(env)
         self.under_autocast = False  # the program's state; in dispatch itself autocast is always off
         # Real tensors met on the way: they must live until the graph holds them.
         self._kept: list[torch.Tensor] = []
@@ -73,6 +75,13 @@ class TraceMode(FakeMode):
 
     # ---- operations
 
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if op._schema.name.startswith(LIST_PREFIXES):
+            expanded = expand(self, facts_of(op), args, kwargs or {})
+            if expanded is not None:
+                return expanded[0]
+        return super().__torch_dispatch__(op, types, args, kwargs)
+
     def _composite(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
         if keeps_whole(facts.op):
             return self._functional(facts, args, kwargs)
@@ -83,7 +92,11 @@ class TraceMode(FakeMode):
         if known is not None:
             literal = known.constant if type(known) is FakeTensor else None
             return known if literal is None else self._lift(literal)
-        self._refuse_data_dependence(facts, args)
+        if facts.op is CHECK:
+            return self._check(*args)
+        late = self._late_result(facts, args, kwargs)
+        if late is not None:
+            return self._record_late(facts, args, kwargs, late)
         if facts.op._schema.name in HIDDEN_WRITES:
             return normalize.batch_norm(self, facts, args, kwargs)
         result = infer(facts.op, self.metas(args), self.metas(kwargs))
@@ -91,6 +104,25 @@ class TraceMode(FakeMode):
         op = aten.view.default if facts.op is aten._unsafe_view.default else facts.op
         node = self._record(op, args, kwargs, result)
         return self._track_results(result, node)
+
+    def _record_late(self, facts: OpFacts, args: Any, kwargs: Any, result: Any) -> Any:
+        """An operation that gives a number which the rest of the graph computes with; `result`: its metadata, or the number."""
+        node = self._record(facts.op, args, kwargs, result)
+        if node.meta is not result:
+            raise Unsupported(f"{facts.op} of memory that was written in place")
+        results = self._track_results(result, node)
+        self.recorder.late.bind_value(result, node)
+        for fake in results if isinstance(results, tuple) else (results,):
+            if type(fake) is FakeTensor:
+                self.recorder.late.bind_sizes(fake.meta.shape, track_of(fake).node)
+        return results
+
+    def _check(self, truth: Any, message: str) -> None:
+        """A check of the torch-level graph: a fact from here on, and a check of this graph."""
+        if isinstance(truth, torch.SymBool):
+            truth = self.env.expect(truth.node.expr, message) if self.env is not None else bool(truth)
+        if not truth:
+            raise Unsupported(f"a check that never holds: {message}")
 
     def _view(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
         base = args[0] if args else kwargs[facts.names[0]]

@@ -9,7 +9,9 @@ from typing import Any
 from dyncomp import aot, counters
 from dyncomp.backends.eager import run_graph
 from dyncomp.backends.registry import Backend, CompileRequest
+from dyncomp.backends.step import compile_step
 from dyncomp.backends.training import train_or_run
+from dyncomp.values.backward_node import has_backward
 
 
 @dataclasses.dataclass
@@ -18,12 +20,14 @@ class _Runner:
 
     dump: Callable[[str, str], None]
 
-    def __call__(self, graph: aot.AtenGraph, stage: str) -> Callable[..., Any]:
+    def __call__(self, graph: aot.AtenGraph, stage: str = "graph") -> Callable[..., Any]:
         self.dump(f"aten_{stage}.py", str(graph))
         return graph.run
 
 
 def compile_aot_eager(request: CompileRequest) -> Callable[..., Any]:
+    if has_backward(request.gm):
+        return compile_step(request, _Runner(request.dump))
     if request.needs_grad:
         return train_or_run(request, _Runner(request.dump))
     try:
@@ -35,4 +39,4 @@ def compile_aot_eager(request: CompileRequest) -> Callable[..., Any]:
     return graph.run
 
 
-BACKEND = Backend("aot_eager", compile_aot_eager)
+BACKEND = Backend("aot_eager", compile_aot_eager, writes_last=True)

@@ -16,8 +16,10 @@ import torch
 from dyncomp import aot, counters
 from dyncomp.backends.eager import run_graph
 from dyncomp.backends.registry import Backend, CompileRequest
+from dyncomp.backends.step import compile_step
 from dyncomp.backends.training import train_or_run
 from dyncomp.errors import ToolchainError
+from dyncomp.values.backward_node import has_backward
 
 _no_compiler_told = False
 
@@ -33,7 +35,8 @@ class _Generator:
     def __call__(self, graph: aot.AtenGraph, stage: str = "graph") -> Callable[..., Any]:
         self.dump(f"aten_{stage}.py", str(graph))
         generator = importlib.import_module("dyncomp.codegen.compile")
-        given = {"dump": self.dump, "fallback": self.fallback}
+        # a training plan looks for shared memory itself
+        given = {"dump": self.dump, "fallback": self.fallback, "overlap_checked": stage == "forward"}
         try:
             return generator.compile_graph(graph, generator.Options.of(self.options, **given))
         except ToolchainError as error:
@@ -57,6 +60,8 @@ def compile_codegen(request: CompileRequest) -> Callable[..., Any]:
         counters.add_fallback(f"device-{device}")
         return run_graph(request)
     generate = _Generator(dict(request.context.options), request.dump, run_graph(request))
+    if has_backward(request.gm):
+        return compile_step(request, generate)
     if request.needs_grad:
         return train_or_run(request, generate)
     try:
@@ -74,4 +79,4 @@ def _tell_once(error: ToolchainError) -> None:
         warnings.warn(f"dyncomp runs without generated kernels: {error}", RuntimeWarning, stacklevel=2)
 
 
-BACKEND = Backend("codegen", compile_codegen, native=True)
+BACKEND = Backend("codegen", compile_codegen, native=True, writes_last=True)

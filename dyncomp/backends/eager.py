@@ -6,11 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 from dyncomp.backends.registry import Backend, CompileRequest
+from dyncomp.values.node_by_node import node_by_node
 
 
 def run_graph(request: CompileRequest) -> Callable[..., Any]:
     """The graph as a Python function of flat tensor operations; autograd goes through it as in eager."""
-    return request.gm.forward
+    return node_by_node(request.gm)
 
 
-BACKEND = Backend("eager", run_graph)
+def compile_eager(request: CompileRequest) -> Callable[..., Any]:
+    """As `run_graph`; the driver sees to what a backend's callable leaves behind where it raises."""
+    forward: Callable[..., Any] = request.gm.forward
+    return forward
+
+
+BACKEND = Backend("eager", compile_eager)

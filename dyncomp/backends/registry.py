@@ -36,11 +36,13 @@ class CompileRequest:
 
 @dataclasses.dataclass(frozen=True)
 class Backend:
-    """`compile(request)` returns a callable of the graph's inputs; `native` says that calling it runs no Python frame of a user."""
+    """`compile(request)` returns a callable of the graph's inputs; `native` says that calling it runs no Python frame of a user,
+    `writes_last` that it writes to inputs after all that can raise (where it falls back, `values.node_by_node` tells)."""
 
     name: str
     compile: Callable[[CompileRequest], Callable[..., Any]]
     native: bool = False
+    writes_last: bool = False
 
 
 _backends: dict[str, Backend] = {}

@@ -20,10 +20,18 @@ import torch
 from dyncomp import aot, config, counters
 from dyncomp._frame import _core, _exec
 from dyncomp.aot.interpret import state_restored
+from dyncomp.aot.record import tangent_meta
 from dyncomp.backends.eager import run_graph
 from dyncomp.backends.registry import CompileRequest
 from dyncomp.context import COMPILE_LOCK
+from dyncomp.fake.tensor import TensorMeta
+from dyncomp.shape.layout import is_contiguous, iteration_order
+from dyncomp.shape.symbolic import numbers_in
+from dyncomp.values.node_by_node import node_by_node
+from dyncomp.values.saved_state import SavedState
 
+Autocast = tuple[tuple[str, torch.dtype], ...]  # (device, to what), where it is on
+Layout = list[int] | tuple[str, list[int]]
 Build = Callable[[aot.AtenGraph, str], Callable[..., Any]]  # (graph, "forward" or "backward") -> callable
 
 
@@ -41,9 +49,12 @@ def compile_training(request: CompileRequest, build: Build) -> Callable[..., Any
     """A callable whose outputs autograd can go through. Raises aot.Unsupported."""
     if not torch.is_grad_enabled():
         raise aot.Unsupported("gradients that are switched on inside the graph")
-    if aot.env_of_inputs(request.fake_inputs) is not None:
-        raise aot.Unsupported("gradients with symbolic sizes")
+    if any(not isinstance(fake, torch.Tensor) for fake in request.fake_inputs):
+        raise aot.Unsupported("gradients beside an input that is a number")
     joint = aot.trace_joint(request.gm, request.fake_inputs)
+    if not joint.repeatable and joint.pattern != tuple(joint.differentiable):
+        # Nothing can be computed anew afterwards, so all that may be asked for is kept.
+        joint = aot.trace_joint(request.gm, request.fake_inputs, tuple(joint.differentiable))
     return _Trainer(joint, build).plan
 
 
@@ -52,14 +63,15 @@ class _Trainer:
 
     def __init__(self, joint: aot.JointGraph, build: Build):
         self.build = build
-        self.autocast = _autocast_now()
+        self.state = SavedState()
         self.plan = self._make_plan(joint)
 
     def _make_plan(self, joint: aot.JointGraph) -> Any:
         forward = self.build(joint.forward, "forward")
         backward = _Backward(self, joint)
         differentiable = [k for k, yes in enumerate(joint.differentiable) if yes]
-        if config.backward == "ahead" and any(joint.pattern):
+        # What a backward relies on about sizes is guarded with the forward, so it is made with it.
+        if (config.backward == "ahead" or joint.forward.sizes is not None) and any(joint.pattern):
             backward.compile_likely()
         return _exec.TrainingPlan(
             forward=_hidden(forward),
@@ -72,15 +84,19 @@ class _Trainer:
             requiring=joint.requiring,
             differentiable=differentiable,
             saved=joint.saved,
-            written=[index for index, _ in joint.forward.mutations],
+            written=[index for index, _ in [*joint.forward.mutations, *joint.rebased]],
+            rebased=joint.rebased,
             outputs=joint.outputs,
             draws=joint.random,
         )
 
     def _original(self, joint: aot.JointGraph) -> Callable[..., Any]:
+        original = node_by_node(joint.gm)
+
         def run(*inputs: Any) -> Any:
+            results = original(*inputs)  # raises where the program writes to what must not be written
             counters.add_fallback("inputs-share-memory")
-            return joint.gm.forward(*inputs)
+            return results
 
         return run
 
@@ -100,30 +116,35 @@ class _Backward:
 
     def __init__(self, trainer: _Trainer, joint: aot.JointGraph):
         self.trainer, self.joint = trainer, joint
-        self.ready: dict[tuple[bool, ...], tuple[Callable[..., Any], list[list[int]]]] = {}
+        self.ready: dict[tuple[tuple[bool, ...], Autocast], tuple[Callable[..., Any], list[Layout]]] = {}
 
     def compile_likely(self) -> None:
-        self.ready[self.joint.pattern] = self._compile(self.joint.pattern)
+        self.ready[self.joint.pattern, ()] = self._compile(self.joint.pattern, ())
 
-    def prepare(self, asked: tuple[bool, ...]) -> tuple[Callable[..., Any], list[list[int]]] | None:
-        """The compiled backward for gradients of some differentiable outputs; None if there can be none."""
+    def prepare(self, asked: tuple[bool, ...]) -> tuple[Callable[..., Any], list[Layout]] | None:
+        """The compiled backward for gradients of some differentiable outputs, while autocast is as it is now; None if
+        there can be none.
+        """
         given = iter(asked)
         pattern = tuple(yes and next(given) for yes in self.joint.differentiable)
+        autocast = tuple((d, torch.get_autocast_dtype(d)) for d in ("cpu", "cuda") if torch.is_autocast_enabled(d))
         with COMPILE_LOCK, torch.no_grad():
-            if pattern not in self.ready:
+            if (pattern, autocast) not in self.ready:
                 try:
-                    self.ready[pattern] = self._compile(pattern)
+                    self.ready[pattern, autocast] = self._compile(pattern, autocast)
                 except aot.Unsupported as reason:
                     counters.add_fallback(f"backward-runs-again: {reason}")
                     if any(new and not old for new, old in zip(pattern, self.joint.pattern, strict=True)):
                         self.trainer.widen(self.joint, pattern)
                     return None
-            return self.ready[pattern]
+            return self.ready[pattern, autocast]
 
-    def _compile(self, pattern: tuple[bool, ...]) -> tuple[Callable[..., Any], list[list[int]]]:
-        graph = self.joint.backward(pattern)
-        strides = [list(self.joint.tangents[k].strides) for k, asked in enumerate(pattern) if asked]
-        return _hidden(self.trainer.build(graph, "backward")), strides
+    def _compile(self, pattern: tuple[bool, ...], autocast: Autocast) -> tuple[Callable[..., Any], list[Layout]]:
+        graph = self.joint.backward(pattern, autocast)
+        layouts = [_layout(tangent_meta(self.joint.raw_metas[k])) for k, asked in enumerate(pattern) if asked]
+        call = _hidden(self.trainer.build(graph, "backward"))
+        self.joint.check_facts()
+        return call, layouts
 
     def rerun(
         self, inputs: tuple[Any, ...], tangents: tuple[Any, ...], generator_state: Any, create_graph: bool
@@ -137,11 +158,10 @@ class _Backward:
                 "Compute it outside the compiled function, or wrap the function in dyncomp.disable."
             )
         with torch.enable_grad(), _generator_at(generator_state), state_restored():
-            for device, enabled, dtype in self.trainer.autocast:
-                torch.set_autocast_enabled(device, enabled)
-                torch.set_autocast_dtype(device, dtype)
+            self.trainer.state.put_back_autocast()
+            torch.autocast_increment_nesting()  # a block of its own: weights that are cast for it are forgotten after it
             again = self._aliases(inputs, create_graph)
-            results = joint.gm.forward(*again)
+            results = node_by_node(joint.gm)(*again)
             results = results if isinstance(results, tuple | list) else (results,)
         asked = [k for k, yes in enumerate(joint.differentiable) if yes]
         pairs = [(self._raw(results, k), t) for k, t in zip(asked, tangents, strict=True) if t is not None]
@@ -175,13 +195,18 @@ class _Backward:
         raise RuntimeError("dyncomp: an output without a gradient was asked for one")
 
 
+def _layout(meta: TensorMeta) -> Layout:
+    """Plain strides, or where sizes vary the order of the dimensions from the outermost to the innermost."""
+    if not any(numbers_in([meta.shape, meta.strides])):
+        return list(meta.strides)
+    if is_contiguous(meta.shape, meta.strides):
+        return "order", list(range(meta.ndim))
+    return "order", iteration_order(meta.shape, [meta.strides])[::-1]
+
+
 def _hidden(call: Callable[..., Any]) -> Callable[..., Any]:
     """Python code of ours must not be compiled itself."""
     return _core.without_hook(call) if isinstance(call, types.FunctionType | types.MethodType) else call
-
-
-def _autocast_now() -> list[tuple[str, bool, torch.dtype]]:
-    return [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")]
 
 
 @contextlib.contextmanager

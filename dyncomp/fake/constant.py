@@ -104,7 +104,9 @@ def _known_argument(arg: Any) -> Any:
 
 
 def has_static_shape(facts: OpFacts, args: Any) -> bool:
-    """Indexing is tagged as data dependent although only a boolean index makes it so."""
+    """Indexing is tagged as data dependent although only a boolean index makes it so; `one_hot` without a number of classes."""
+    if facts.op is aten.one_hot.default:
+        return len(args) > 1 and (type(args[1]) is not int or args[1] >= 0)
     if facts.op is aten.index.Tensor:
         return not any(
             isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8) for index in args[1]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from dyncomp.fake.tensor import TensorMeta
-from dyncomp.shape.layout import Ints, broadcast, elementwise_strides, preserved_strides
+from dyncomp.shape.layout import Ints, broadcast, elementwise_strides, preserved_strides, same_shape
 
 
 def elementwise(
@@ -26,7 +26,7 @@ def elementwise(
     first = tensors[0]
     shape = first.shape
     for other in tensors[1:]:
-        if other.shape != shape:
+        if not same_shape(other.shape, shape):
             common = broadcast([t.shape for t in tensors])
             if common is None:
                 raise RuntimeError(size_mismatch([t.shape for t in tensors]))

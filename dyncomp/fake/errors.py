@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 class FakeError(Exception):
-    """Base. `op` is the qualified name of the operation, such as `aten.nonzero.default`."""
+    """Base. `op` is the qualified name of the operation, such as `aten.nonzero.default`. `needs_env`: with symbolic numbers it goes."""
 
-    def __init__(self, op: str, detail: str):
-        self.op, self.detail = op, detail
+    def __init__(self, op: str, detail: str, needs_env: bool = False):
+        self.op, self.detail, self.needs_env = op, detail, needs_env
         super().__init__(f"{op}: {detail}")
 
 

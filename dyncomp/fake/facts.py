@@ -47,10 +47,11 @@ HIDDEN_WRITES: dict[str, tuple[int, ...]] = {
 
 class OpFacts:
     """`aliased[i]`: the argument position that result i aliases, or None. `written`: positions of
-    arguments. `opaque`: somebody's own operation; what it does beyond its schema is unknown.
+    arguments; `hidden`: of those written without a mark. `opaque`: somebody's own operation; what it does
+    beyond its schema is unknown.
     """
 
-    __slots__ = ("op", "kind", "written", "aliased", "random", "opaque", "data_value", "data_shape", "names")
+    __slots__ = ("op", "kind", "written", "hidden", "aliased", "random", "opaque", "data_value", "data_shape", "names")
 
     def __init__(self, op: torch._ops.OpOverload):
         schema = op._schema
@@ -59,6 +60,7 @@ class OpFacts:
         self.written = tuple(
             i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
         )
+        self.hidden = HIDDEN_WRITES.get(schema.name, ())
         self.aliased = tuple(self._aliased_argument(result) for result in schema.returns)
         self.random = torch.Tag.nondeterministic_seeded in op.tags
         self.opaque = schema.name.split("::")[0] not in TORCH_NAMESPACES

@@ -15,17 +15,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dyncomp.fake import constant, inplace
+from dyncomp.fake import constant, inplace, late
 from dyncomp.fake.errors import DataDependentShape, DataDependentValue
 from dyncomp.fake.facts import QUERIES, Kind, OpFacts, facts_of
 from dyncomp.fake.infer import infer
 from dyncomp.fake.real import check_supported, meta_of_real
-from dyncomp.fake.tensor import FakeStorage, FakeTensor, TensorMeta, make_fake
+from dyncomp.fake.stand_in import stand_in
+from dyncomp.fake.tensor import FakeStorage, FakeTensor, TensorMeta, as_result, make_fake
 from dyncomp.shape.layout import Ints
 
 if TYPE_CHECKING:  # sympy comes with it, and static shapes never need it
     from dyncomp.shape.env import ShapeEnv
 
+# torch composes them otherwise for tensors without data: they have shape rules, and stay whole in graphs too.
+_WHOLE = frozenset({torch.ops.aten.one_hot.default})
 _COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
@@ -45,6 +48,8 @@ class FakeMode(TorchDispatchMode):
         """`env` owns the symbolic sizes, if there are any."""
         super().__init__()
         self.env = env
+        self.takes_late = False  # numbers that only running the program gives may be in the graph
+        self.draws = False  # an operation ran that draws random numbers, or may do so out of sight
         self._dispatchers: list[Any] = []
         # Weak in the tensors, so that a mode never keeps a user's data alive.
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], FakeTensor]] = {}
@@ -83,9 +88,7 @@ class FakeMode(TorchDispatchMode):
     def _fake_of(self, tensor: torch.Tensor, meta: TensorMeta, storage: FakeStorage) -> FakeTensor:
         if tensor.requires_grad and not tensor.is_leaf:
             # Only an operation's result is a non-leaf, so the fake is one too.
-            leaf = make_fake(meta, storage, requires_grad=True)
-            with self, torch.enable_grad():
-                fake: Any = leaf.view_as(leaf)
+            fake = as_result(make_fake(meta, storage, requires_grad=True))
         else:
             fake = make_fake(meta, storage, requires_grad=tensor.requires_grad)
         if isinstance(tensor, torch.nn.Parameter):
@@ -100,6 +103,7 @@ class FakeMode(TorchDispatchMode):
         self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Calls `fn` under this mode."""
+        fn = stand_in(fn)
         with self:
             return fn(*args, **(kwargs or {}))
 
@@ -122,12 +126,16 @@ class FakeMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         facts = facts_of(op)
+        if facts.random or facts.opaque:
+            self.draws = True
         return getattr(self, _METHODS[facts.kind])(facts, args, kwargs or {})
 
     def _query(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
         return QUERIES[facts.op](*args, **kwargs)
 
     def _composite(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
+        if facts.op in _WHOLE:
+            return self._functional(facts, args, kwargs)
         # The C++ kernel itself: `op.decompose` would prefer Python decompositions, which compute otherwise.
         with self:
             python = facts.op.py_kernels.get(_COMPOSITE_KEY) if self.env is not None else None
@@ -139,7 +147,12 @@ class FakeMode(TorchDispatchMode):
         known = constant.evaluate(facts, args, kwargs)
         if known is not None:
             return known
-        self._refuse_data_dependence(facts, args)
+        result = self._late_result(facts, args, kwargs)
+        if result is not None:
+            return self._wrap(result, None)
+        for position in facts.hidden:
+            if position < len(args) and type(args[position]) is FakeTensor:
+                args[position].fake_storage.version += 1
         result = self._wrap(infer(facts.op, self.metas(args), self.metas(kwargs)), None)
         constant.follow(facts, result, args, kwargs)
         return result
@@ -163,11 +176,16 @@ class FakeMode(TorchDispatchMode):
     def _out(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
         return inplace.run_out(self, facts, args, kwargs)
 
-    def _refuse_data_dependence(self, facts: OpFacts, args: Any) -> None:
-        if facts.data_value:
-            raise DataDependentValue(str(facts.op), "the result depends on tensor data")
-        if facts.data_shape and not constant.has_static_shape(facts, args):
-            raise DataDependentShape(str(facts.op), "the shape of the result depends on tensor data")
+    def _late_result(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
+        """Metadata of a result with a number that only running the operation gives; None for all other operations."""
+        if not facts.data_value and (not facts.data_shape or constant.has_static_shape(facts, args)):
+            return None
+        can = self.takes_late and late.allowed(facts)
+        if can and self.env is not None:
+            return late.infer_late(self.env, facts, args, kwargs, self.metas)
+        kind = DataDependentValue if facts.data_value else DataDependentShape
+        what = "the result depends" if facts.data_value else "the shape of the result depends"
+        raise kind(str(facts.op), f"{what} on tensor data", needs_env=can)
 
     # ---- between fakes and their metadata
 

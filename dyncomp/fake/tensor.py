@@ -123,3 +123,19 @@ def make_fake(
     fields["fake_storage"] = FakeStorage() if storage is None else storage
     fields["constant"] = constant
     return fake
+
+
+class _Result(torch.autograd.Function):
+    """Gives a fake a history, and no base."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: FakeTensor) -> FakeTensor:  # type: ignore[override]
+        return make_fake(leaf.meta, leaf.fake_storage)
+
+
+def as_result(leaf: FakeTensor) -> FakeTensor:
+    """A fake of the same metadata and storage that autograd takes for the result of some operation: no leaf, no view."""
+    with torch.enable_grad():
+        result: FakeTensor = _Result.apply(leaf)  # type: ignore[no-untyped-call]
+    result.__dict__.update({**leaf.__dict__})
+    return result

@@ -33,7 +33,7 @@ _CHECK_ORDER = {
     kind: place
     for place, kind in enumerate(
         ("id", "type", "equals", "truth", "empty", "len", "range", "tensor", "class_attrs", "dict_keys",
-        "no_item",
+        "no_item", "item_if_any",
          "same_as", "not_same_as")
     )
 }  # fmt: skip
@@ -161,7 +161,7 @@ def _checks(records: Iterable[GuardRecord]) -> list[Check]:
             attributes.update(value)
         elif record.kind == "no_item":
             absent.update(dict.fromkeys(value))
-        elif record.kind == "range":
+        elif record.kind in ("range", "item_if_any"):
             ranges.append((record.kind, value))
         else:
             kinds.setdefault(record.kind, value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 from dyncomp.guards.source import Source
+from dyncomp.shape.int_program import Program
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,3 +29,9 @@ class Number:
                 return f"len({self.source})"
             case _:
                 return str(self.source)
+
+
+def pinned_offset(source: Source, offset: int) -> Program:
+    """The guard that a tensor starts there in its storage."""
+    number = Number(source, "offset")
+    return Program((number,), (("require_range", 0, offset, offset),), (), (f"{number} == {offset}",))

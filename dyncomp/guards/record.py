@@ -18,7 +18,7 @@ UserLine = tuple[str, int]
 # A source has one type, one identity, one value in a call, so these facts need no payload to be told apart.
 SINGLE_KINDS = frozenset({"type", "id", "equals", "len", "dict_keys", "tensor", "empty", "truth"})
 MULTI_KINDS = frozenset(
-    {"class_attrs", "no_item", "same_as", "not_same_as", "distinct", "range", "int_program"}
+    {"class_attrs", "no_item", "item_if_any", "same_as", "not_same_as", "distinct", "range", "int_program"}
 )
 # Their payload is another Source; for `distinct`, a tuple of Sources that are all other objects; for
 # `int_program`, a `shape.int_program.Program` whose inputs are `Number`s (the record's source is that of the first).
@@ -130,6 +130,8 @@ def describe(record: GuardRecord) -> str:
             return f"type({source}) has its own {', '.join(name for name, _ in value)}"
         case "no_item":
             return " and ".join(f"{key!r} not in {source}" for key in value)
+        case "item_if_any":
+            return f"{source} has no {value[0]!r}, or {value[1]!r} under it"
         case "empty":
             return f"len({source}) == 0"
         case "truth":

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 
 from dyncomp.values.base import Value
 from dyncomp.values.instance import InstanceValue
+from dyncomp.values.torch_tensor import TensorValue
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +49,14 @@ class Call:
     args: tuple[Value, ...]
 
 
-Effect = Contents | SlotWrite | Call
+@dataclasses.dataclass(frozen=True)
+class GradWrite:
+    """The `.grad` of an outside tensor was assigned: its value's `grad` (a constant None: taken away)."""
+
+    target: TensorValue
+
+
+Effect = Contents | SlotWrite | Call | GradWrite
 
 
 class Effects:
@@ -62,6 +70,9 @@ class Effects:
     def touch_slot(self, target: InstanceValue, name: str) -> None:
         self._log.setdefault((id(target), name), SlotWrite(target, name))
 
+    def touch_grad(self, target: TensorValue) -> None:
+        self._log.setdefault((id(target), "grad"), GradWrite(target))
+
     def call(self, function: object, *args: Value) -> None:
         self._log[object()] = Call(function, args)
 
@@ -72,5 +83,5 @@ class Effects:
         return len(self._log)
 
     def changed(self) -> list[Value]:
-        """The outside objects that changed, for identity guards."""
-        return [effect.target for effect in self if not isinstance(effect, Call)]
+        """The outside objects that changed, for identity guards (a backward adds those of its leaves itself)."""
+        return [effect.target for effect in self if not isinstance(effect, Call | GradWrite)]

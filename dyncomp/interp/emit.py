@@ -24,13 +24,13 @@ from typing import Any
 from dyncomp.bytecode import spell
 from dyncomp.bytecode.assemble import Layout, assemble
 from dyncomp.bytecode.continuation import trampoline
-from dyncomp.bytecode.instruction import Instruction, Positions
+from dyncomp.bytecode.instruction import Handler, Instruction, Positions
 from dyncomp.errors import InternalError
 from dyncomp.guards.source import Func, Source
-from dyncomp.interp.rerun import none_on_failure, rerun
+from dyncomp.interp.rerun import generator_state, rerun
 from dyncomp.values.base import Unreconstructible, Value
 
-_GRAPH = ".graph"
+_GRAPH, _ERROR, _GENERATOR = ".graph", ".error", ".generator"
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), types.CodeType)
 
 
@@ -54,7 +54,6 @@ class RunCode:
     outputs: list[Any]  # fx nodes, in the order that `run` unpacks
     calls_graph: bool
     direct: str = ""
-    reruns: bool = False  # where the graph raises, the frame runs again as plain Python
 
     def make(
         self, compiled: Callable[..., Any] | None, single: Callable[..., Any] | None = None
@@ -65,8 +64,6 @@ class RunCode:
             return compiled
         if self.direct == "single" and single is not None:
             return single
-        if self.reruns and compiled is not None:
-            compiled = none_on_failure(compiled)
         constants = (compiled, *self.constants) if self.calls_graph else self.constants
         run = types.FunctionType(self.code, self.globals, self.code.co_name, constants or None)
         run.__qualname__ = self.code.co_qualname
@@ -106,7 +103,8 @@ class RunBuilder:
             int, dict[int, Value]
         ] = {}  # id of an unfinished value -> containers to fill after it
         self._release: Instruction | None = None
-        self._rerun: list[Instruction] = []
+        self._rerun: list[Instruction] = []  # [exception] -> [what the frame returns]
+        self._before_graph: list[Instruction] = []
         self.positions: Positions = (code.co_firstlineno, code.co_firstlineno, None, None)
         for source in inputs:
             self.captures.append(source)
@@ -336,13 +334,25 @@ class RunBuilder:
         load_function_type, load_type = self._out.pop(), self._out.pop()
         self.emit(*trampoline(load_type, load_function_type))
 
-    def rerun_on_failure(self, slots: Sequence[Source]) -> None:
-        """Should the graph raise, `run` returns what the function itself does; `slots` are its frame's arguments."""
+    def rerun_on_failure(self, slots: Sequence[Source], draws: bool) -> None:
+        """Should the graph raise, `run` returns what the function itself does; `slots` are its frame's arguments. `draws`: the
+        graph draws random numbers, which the function must get once more.
+        """
         start = len(self._out)
+        if draws:
+            self.load_const(generator_state)
+            self.call(0)
+            self.emit(spell.store_fast(_GENERATOR))
+            self._before_graph = self._out[start:]
+            del self._out[start:]
+        failed = spell.store_fast(_ERROR)
+        self.emit(failed)
         self.load_const(rerun)
+        self.emit(spell.load_fast(_ERROR), spell.delete_fast(_ERROR))
+        self.emit(spell.load_fast(_GENERATOR) if draws else spell.load_const(None))
         for source in (Func(), *slots):
             self.load_source(source)
-        self.call(1 + len(slots))
+        self.call(3 + len(slots))
         self._rerun = self._out[start:]
         del self._out[start:]
 
@@ -365,6 +375,8 @@ class RunBuilder:
             self._call_graph()
         instructions = [*self._out, *body, spell.op("RETURN_VALUE")]
         instructions[-1].positions = self.positions
+        if self._rerun:
+            instructions += [*self._rerun, spell.op("RETURN_VALUE")]
         code = self._user_code
         layout = Layout(
             code.co_name,
@@ -384,19 +396,18 @@ class RunBuilder:
             self.outputs,
             calls_graph,
             direct,
-            bool(self._rerun),
         )
 
     def _call_graph(self) -> None:
+        self.emit(*self._before_graph)
+        start = len(self._out)
         self.emit(spell.load_fast(_GRAPH))
         for i in range(self._inputs):
             self.emit(spell.load_fast(f".c{i}"))
         self.call(self._inputs)
         if self._rerun:
-            done = spell.op("NOP")
-            self.emit(spell.op("COPY", 1), spell.load_const(None), spell.op("IS_OP"))
-            self.emit(Instruction("POP_JUMP_IF_FALSE", 0, done))
-            self.emit(spell.op("POP_TOP"), *self._rerun, spell.op("RETURN_VALUE"), done)
+            for instruction in self._out[start:]:
+                instruction.handler = Handler(self._rerun[0], 0, False)
         if not self.outputs:
             self.pop()
             return

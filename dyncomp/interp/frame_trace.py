@@ -31,7 +31,6 @@ from dyncomp.interp.emit import RunBuilder, RunCode
 from dyncomp.interp.machine import NULL, Frame
 from dyncomp.interp.number_nodes import settle_numbers
 from dyncomp.interp.replay import replay
-from dyncomp.interp.rerun import writes_in_place
 from dyncomp.interp.resume import can_continue, emit_break, is_step
 from dyncomp.interp.sizes import Sizes
 from dyncomp.interp.trace import Trace
@@ -184,6 +183,11 @@ def _refuse_open_generators(trace: Trace) -> None:
 
 def _finish(trace: Trace, result: Value | None, record: BreakRecord | None) -> FrameTrace:
     _refuse_open_generators(trace)
+    trace.checks.finish()
+    if trace.checks.assumed and trace.writes():
+        backend = getattr(trace.context, "backend", None)
+        if not getattr(backend, "native", False):  # it writes as it goes, so the frame could not run again
+            raise GraphBreak("data-dependent-shape", "a number that was assumed to be no 0 or 1, in a graph that writes to an input")
     settle_numbers(trace.graph)
     inputs = trace.inputs
     while True:
@@ -204,7 +208,8 @@ def _finish(trace: Trace, result: Value | None, record: BreakRecord | None) -> F
     trace.sizes.settle()
     if calls_graph and _failure_shows(trace):
         names = trace.func.__code__.co_varnames
-        builder.rerun_on_failure([Local(i, names[i]) for i in range(len(trace.args))])
+        slots = [Local(i, names[i]) for i in range(len(trace.args))]
+        builder.rerun_on_failure(slots, draws=trace.fake_mode.draws)
     run_code = builder.finish(calls_graph)
     done = FrameTrace(
         records=trace.guards.records(),
@@ -219,17 +224,18 @@ def _finish(trace: Trace, result: Value | None, record: BreakRecord | None) -> F
                 trace.graph.erase_node(node)
         trace.graph.output(tuple(builder.outputs))
         done.graph = fx.GraphModule(torch.nn.Module(), trace.graph, "Captured")
+        done.graph.meta["writes"] = trace.writes()
         done.example_inputs = [real for _, _, real, _ in inputs]
         done.fake_inputs = [fake for _, _, _, fake in inputs]
     return done
 
 
 def _failure_shows(trace: Trace) -> bool:
-    """True if the program would see a difference when the graph raised an error that depends on data."""
-    if not (trace.may_be_caught or trace.may_fail and len(trace.effects)):
-        return False
-    backend = getattr(trace.context, "backend", None)
-    return getattr(backend, "native", False) or not writes_in_place(trace.graph)
+    """True if the program could tell where the graph was when it raised: a `try` or `with` was around an operation, an object had
+    been changed, or, of operations that do raise in correct programs, a tensor had been written or random numbers been drawn.
+    """
+    raises = trace.may_fail and (trace.writes() or trace.fake_mode.draws)
+    return bool(trace.may_be_caught or len(trace.effects) or raises or trace.checks.made)
 
 
 def _emit_break(builder: RunBuilder, trace: Trace) -> None:

@@ -15,8 +15,10 @@ import collections
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from dyncomp.errors import InternalError
-from dyncomp.interp.effects import Call, Contents, Effects, SlotWrite
+from dyncomp.interp.effects import Call, Contents, Effects, GradWrite, SlotWrite
 from dyncomp.interp.emit import RunBuilder
 from dyncomp.values.base import Value
 from dyncomp.values.constant import ConstantValue
@@ -25,12 +27,17 @@ from dyncomp.values.mapping import DictValue
 from dyncomp.values.sequence import ListValue
 from dyncomp.values.sets import SetValue
 
+_SET_GRAD = vars(torch._C.TensorBase)["grad"].__set__  # past a `__setattr__` of the user's class
+
 
 def replay(builder: RunBuilder, effects: Effects) -> None:
     """All effects, in order."""
     for effect in effects:
         if isinstance(effect, Call):
             _call(builder, effect.function, *effect.args)
+        elif isinstance(effect, GradWrite):
+            assert effect.target.grad is not None, "an assignment has a value"
+            _call(builder, _SET_GRAD, effect.target, effect.target.grad)
         elif isinstance(effect, SlotWrite):
             _attribute(builder, effect.target, effect.name, effect.target.slots[effect.name])
         else:

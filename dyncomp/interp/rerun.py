@@ -2,10 +2,12 @@
 
 An index out of range, a singular matrix: such errors depend on the data, so they come out of the compiled graph, at a moment
 when no side effect was replayed and no input was written. If the program could tell the difference, because it catches the
-error or had done something before it, the whole frame is run by Python from its start, which does all that eager does.
+error or had done something before it, the whole frame is run by Python from its start, which does all that eager does, with the
+same random numbers.
 
-    outs = graph(...)              # None: it raised
-    if outs is None: return rerun(function, <argument slots>)
+    state = generator_state()      # where the graph draws random numbers
+    try: outs = graph(...)         # a row of the exception table: costs nothing until it raises
+    except: return rerun(error, state, function, <argument slots>)
 """
 
 from __future__ import annotations
@@ -13,13 +15,15 @@ from __future__ import annotations
 import inspect
 import operator
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import fx
 
 from dyncomp import counters
 from dyncomp._frame import _core
+from dyncomp.values.node_by_node import wrote
 
 # Operations whose errors depend on the values in tensors, by the name of the function or method.
 _FAILING = frozenset(
@@ -34,10 +38,6 @@ _FAILING = frozenset(
         "max_unpool1d", "max_unpool2d", "max_unpool3d", "unflatten", "masked_scatter", "masked_scatter_", "isin",
     }
 )  # fmt: skip
-_MUTATING_OPERATORS = frozenset(
-    getattr(operator, name)
-    for name in ("setitem", "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor")
-)
 
 
 def may_fail(fn: Any, args: Sequence[Any]) -> bool:
@@ -54,35 +54,21 @@ def _holds_node(key: Any) -> bool:
     return isinstance(key, fx.Node)
 
 
-def writes_in_place(graph: fx.Graph) -> bool:
-    """True if running the graph node by node changes tensors on the way; only a native backend writes them all at the end."""
-    return any(
-        node.op in ("call_function", "call_method")
-        and (
-            node.target in _MUTATING_OPERATORS
-            or "out" in node.kwargs
-            or (name := str(getattr(node.target, "__name__", node.target))).endswith("_")
-            and not name.endswith("__")
-        )
-        for node in graph.nodes
-    )
+def generator_state() -> Any:
+    """The state of the default generator, to be put back by `rerun`."""
+    return torch.default_generator.get_state()
 
 
-def none_on_failure(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """The same graph, returning None where it raises."""
+def rerun(error: BaseException, generator: Any, function: types.FunctionType, *slots: Any) -> Any:
+    """Calls the function as plain Python with the argument slots of its frame, after its graph raised `error`.
 
-    def call(*inputs: Any) -> Any:
-        try:
-            return compiled(*inputs)
-        except Exception:  # noqa: BLE001  the program gets whatever plain Python raises when the frame runs again
-            counters.add_fallback("graph-raised")
-            return None
-
-    return call
-
-
-def rerun(function: types.FunctionType, *slots: Any) -> Any:
-    """Calls the function as plain Python with the argument slots of its frame."""
+    An interruption goes on as it is, and so does an error of a graph that may have written to an input.
+    """
+    if not isinstance(error, Exception) or wrote(error):
+        raise error
+    counters.add_fallback("graph-raised")
+    if generator is not None:
+        torch.default_generator.set_state(generator)
     code = function.__code__
     count, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
     args, rest = slots[:count], slots[named:]

@@ -1,50 +1,39 @@
-"""Which sizes and ints of a frame are symbolic.
+"""Which sizes, strides, ints and floats of a frame are symbolic.
 
     dynamic=False   none, unless marked
-    dynamic=None    those that differ from an earlier compile of the same code, by source
-    dynamic=True    all sizes and ints that the call brings; parameters and buffers of modules stay as they are
+    dynamic=None    those that differ from an earlier compile of the same code, by source (`varied.py`)
+    dynamic=True    all sizes and ints that the call brings; parameters and buffers of modules stay as they are;
+                    floats, strides, and ints of other objects once they differ from an earlier compile
 
-Numbers 0 and 1 are never symbolic. `Sizes` also turns what the env learned into the guard that ends the list.
+Sizes 0 and 1 are never symbolic. `Sizes` also turns what the env learned into the guard that ends the list.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import math
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dyncomp import config, log, size_marks
-from dyncomp.errors import GraphBreak
+from dyncomp import config, size_marks
 from dyncomp.fake import FakeMode
 from dyncomp.guards.number import Number
 from dyncomp.guards.record import GuardRecord
-from dyncomp.guards.source import DictItem, Local, Source, TupleItem
+from dyncomp.guards.source import Const, DictItem, InstanceDict, Local, Source, TupleItem
 from dyncomp.guards.source import ListItem as ListItemSource
-from dyncomp.shape.symbolic import guard_program, layout_of, new_env
+from dyncomp.interp import varied
+from dyncomp.interp.number_report import NumberReport, plain_number, symbolic_number
+from dyncomp.shape.errors import MarkError
+from dyncomp.shape.symbolic import guard_program, is_symbolic, layout_of, new_env
 
 if TYPE_CHECKING:  # sympy comes with it, and static shapes never need it
     from dyncomp.shape.env import ShapeEnv
 
 _MODULE_TABLES = ("_parameters", "_buffers")
+_IN_USE = DictItem(InstanceDict(Const(size_marks, "size_marks")), "IN_USE")
 _ITEMS = (Local, DictItem, TupleItem, ListItemSource)
-
-
-@dataclasses.dataclass
-class Seen:
-    """The numbers of one source at the last compile, and which of them varied so far."""
-
-    numbers: tuple[int, ...]
-    varied: set[int] = dataclasses.field(default_factory=set)
-
-    def meet(self, numbers: tuple[int, ...]) -> set[int]:
-        if len(numbers) != len(self.numbers):
-            self.numbers, self.varied = numbers, set()
-        self.varied.update(i for i, (old, new) in enumerate(zip(self.numbers, numbers, strict=True)) if old != new)
-        self.numbers = numbers
-        return self.varied
 
 
 class Sizes:
@@ -59,11 +48,14 @@ class Sizes:
         self.dynamic: bool | None = getattr(context, "dynamic", False)
         if self.dynamic is None and not config.automatic_dynamic:
             self.dynamic = False
+        self._varied = None if self.dynamic is False else varied.of(context, code)
+        if self.dynamic is None and self._varied is not None and self._varied.static:
+            self.dynamic, self._varied = False, None
+        self._met: list[tuple[Number, Any, Any, str]] = []  # origin, value, what it is taken for, why it is plain
+        self.opened = False  # a number is symbolic that neither a mark nor dynamic=True asked for
         self._fake_mode, self._duck = fake_mode, duck and config.duck_sizes
         self.env: ShapeEnv | None = None
         self._asker = asker
-        # By source; lives with the options that the code is compiled under.
-        self._memory: dict[str, Seen] = {} if self.dynamic is not None else context.sizes.setdefault(code, {})
 
     def begin(self) -> ShapeEnv:
         if self.env is None:
@@ -72,17 +64,30 @@ class Sizes:
 
     # ---- tensors
 
+    def mark_guard(self, tensor: torch.Tensor, source: Source) -> tuple[Source, str, Any] | None:
+        """What keeps tensors with other marks away from this version: (source, kind, payload). See `size_marks`."""
+        if _is_static(tensor, source):
+            return None
+        key, text = size_marks.key_of(tensor), size_marks.text_of(tensor)
+        used = size_marks.IN_USE.get(key)
+        if used is None:
+            return _IN_USE, "no_item", (key,)
+        if text is None:
+            return InstanceDict(source), "no_item", (size_marks.TEXT,)
+        if used == text:
+            return DictItem(_IN_USE, key), "equals", text
+        return InstanceDict(source), "item_if_any", (size_marks.TEXT, text)
+
     def layout(self, tensor: torch.Tensor, source: Source) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
         """Symbolic (sizes, strides) of an outside tensor; None if all are plain."""
         marks = size_marks.of(tensor)
-        if self.dynamic is False and not marks:
-            return None
         sizes, strides, rank = tuple(tensor.shape), tensor.stride(), tensor.ndim
-        open_dims = set() if _is_static(tensor, source) else self._open(str(source), sizes + strides, rank)
+        open_dims = set() if _is_static(tensor, source) else self._open(f"tensor {source}", sizes + strides, rank)
         symbolic = {d for d in range(rank) if d in open_dims}
         symbolic |= {d for d, mark in marks.items() if mark.kind != "static"}
         symbolic -= {d for d, mark in marks.items() if mark.kind == "static"}
         if not symbolic and not any(rank + d in open_dims for d in range(rank)):
+            self._note(tensor, source, sizes, marks)
             return None
         env = self.begin()
 
@@ -92,37 +97,50 @@ class Sizes:
             return _create(env, sizes[dim], Number(source, "size", dim), marks.get(dim))
 
         def stride_at(dim: int) -> Any:
-            if rank + dim not in open_dims or self.dynamic is True:
+            if rank + dim not in open_dims:
                 return strides[dim]
             return env.create_int(strides[dim], Number(source, "stride", dim), duck=False)
 
-        return layout_of(env, sizes, strides, size_at, lambda dim: Number(source, "stride", dim), stride_at)
+        layout = layout_of(env, sizes, strides, size_at, lambda dim: Number(source, "stride", dim), stride_at)
+        self._note(tensor, source, layout[0], marks)
+        return layout
 
-    def _open(self, key: str, numbers: tuple[int, ...], count: int) -> set[int]:
+    def _note(self, tensor: torch.Tensor, source: Source, sizes: Sequence[Any], marks: dict[int, Any]) -> None:
+        """For `report`."""
+        held = _is_static(tensor, source)
+        for dim, size in enumerate(sizes):
+            static = dim in marks and marks[dim].kind == "static"
+            why = "held" if held else "static" if static else "special" if tensor.shape[dim] in (0, 1) else "plain"
+            self._met.append((Number(source, "size", dim), tensor.shape[dim], size, why))
+
+    def _open(self, key: str, numbers: tuple[Any, ...], count: int) -> set[int]:
         """Positions of `numbers` that may be symbolic; `count` of them are what dynamic=True opens."""
+        if self._varied is None:
+            return set()
+        found = set(self._varied.meet(key, numbers))
         if self.dynamic is True:
-            return set(range(count))
-        if self.dynamic is False:
-            return set()
-        known = self._memory.get(key)
-        if known is None:
-            self._memory[key] = Seen(numbers)
-            return set()
-        before = len(known.varied)
-        varied = known.meet(numbers)
-        if len(varied) > before:
-            log.write("dynamic", "%s varies in %s", key, sorted(varied))
-        return varied
+            return found.union(range(count))
+        self.opened = self.opened or bool(found)
+        return found
 
-    # ---- ints
+    # ---- ints and floats
 
-    def number(self, value: int, source: Source) -> Any:
-        """A torch.SymInt for an outside int, or None where it stays plain."""
-        if self.dynamic is False or self.dynamic is True and not _is_given(source):
+    def number(self, value: int | float, source: Source) -> Any:
+        """A torch.SymInt or SymFloat for an outside number, or None where it stays plain."""
+        kind = "float" if isinstance(value, float) else "int"
+        at_once = kind == "int" and _is_given(source)
+        origin = Number(source, kind)
+        if not self._open(f"{kind} {source}", (value,), int(at_once)):
+            self._met.append((origin, value, value, "plain"))
             return None
-        if not self._open(str(source), (value,), 1):
-            return None
-        number = self.begin().create_int(value, Number(source, "int"), low=None)
+        if isinstance(value, float):
+            real = self.begin().create_float(value, origin)
+            self._met.append((origin, value, real, "plain"))
+            return real
+        # What is known to vary is not special at 0 and 1; ints that equal a size by chance are numbers of their own.
+        special = self.dynamic is True
+        number = self.begin().create_int(value, origin, low=-math.inf, duck=False, special=special)
+        self._met.append((origin, value, number, "special"))
         return None if isinstance(number, int) else number
 
     def took_equals_for_one(self) -> bool:
@@ -132,6 +150,10 @@ class Sizes:
     def is_from_graph(self, number: Any) -> bool:
         """True if only the graph can compute it."""
         return self.env is not None and self.env.needs_running(number.node.expr)
+
+    def is_open(self) -> bool:
+        """True if numbers that varied are symbolic, and at least one of them may have another value in a later call."""
+        return self.opened and self.env is not None and self.env.has_open()
 
     # ---- the end
 
@@ -145,13 +167,22 @@ class Sizes:
             return []
         return [GuardRecord(program.inputs[0].source, "int_program", program)]
 
+    def report(self) -> list[NumberReport]:
+        """What became of each number that the call brought, for people; numbers of held objects only where they are symbolic."""
+        found = []
+        for origin, value, number, why in self._met:
+            if is_symbolic(number) and self.env is not None:
+                found.append(symbolic_number(self.env, origin, value))
+            elif why != "held" and (origin.what == "size" or _is_given(origin.source)):
+                found.append(plain_number(origin, value, why))
+        return found
+
     def settle(self) -> None:
         """The frame is traced: later questions come from no line of it, and nothing of the trace is kept alive."""
         if self.env is not None:
-            if self.env.asserts:
-                first = self.env.asserts[0]
-                raise GraphBreak("data-dependent-shape", f"a run-time check that {first.message}")
             self.env.asker = lambda: None
+        if self._varied is not None:
+            self._varied.save()
         self._asker = lambda: ("?", 0)
 
 
@@ -159,7 +190,10 @@ def _create(env: ShapeEnv, size: int, origin: Number, mark: size_marks.SizeMark 
     if mark is None:
         return env.create_int(size, origin)
     if mark.kind == "unbacked":
-        return env.create_hintless(origin)
+        low, high = (0 if mark.low is None else mark.low), mark.high
+        if size < low or high is not None and size > high:
+            raise MarkError(f"{origin} was marked as unbacked from {low} to {high}, but it is {size}")
+        return env.create_hintless(origin, low) if high is None else env.create_hintless(origin, low, high)
     return env.create_marked(size, origin, mark.low, mark.high)
 
 

@@ -22,6 +22,8 @@ from dyncomp.bytecode.continuation import is_resume, locate
 from dyncomp.bytecode.handled import handled_slots
 from dyncomp.errors import GraphBreak
 from dyncomp.fake import DataDependentShape, DataDependentValue, FakeMode, NoShapeRule
+from dyncomp.fake.tensor import FakeTensor
+from dyncomp.guards.number import pinned_offset
 from dyncomp.guards.record import GuardList
 from dyncomp.guards.source import ClassAttr, Const, Func, FuncCode, FuncGlobals, Local, Source, Type, Weak
 from dyncomp.interp.effects import Effects
@@ -29,10 +31,11 @@ from dyncomp.interp.inline import inline
 from dyncomp.interp.machine import Frame, StopTracing, UnreadArgument
 from dyncomp.interp.number_nodes import NumberNodes
 from dyncomp.interp.rerun import may_fail
+from dyncomp.interp.runtime_checks import RuntimeChecks
 from dyncomp.interp.sizes import Sizes
 from dyncomp.shape.errors import DataDependent
 from dyncomp.shape.symbolic import is_symbolic
-from dyncomp.values import registry
+from dyncomp.values import number_calls, registry
 from dyncomp.values.base import PyRaise, Value
 from dyncomp.values.builtin import BuiltinValue
 from dyncomp.values.constant import ConstantValue, fold_call
@@ -46,6 +49,7 @@ from dyncomp.values.sequence import ListValue, TupleValue
 from dyncomp.values.sets import SetValue
 from dyncomp.values.slices import SliceValue
 from dyncomp.values.sym_number import wrap_number
+from dyncomp.values.tensor_numbers import KNOB_HINT
 
 # Values without an identity that a program could rely on: never shared between two sources.
 _NO_IDENTITY = (tuple, torch.Size, frozenset, int)
@@ -69,14 +73,17 @@ class Trace:
         self.func, self.args, self.context, self.stop = func, args, context, stop
         self.graph = fx.Graph()
         self.fake_mode = FakeMode()
+        self.fake_mode.takes_late = True
         self.sizes = Sizes(context, func.__code__, self.user_line, self.fake_mode, duck)
         self._numbers = NumberNodes(self.graph, self._tensor_node, self._int_node)
+        self.checks = RuntimeChecks(self.graph, self._numbers, self.sizes)
         self.guards = GuardList()
         self.effects = Effects()
         self.state: dict[str, Any] = {}
         self.frames: list[Frame] = []
         self.inputs: list[tuple[fx.Node, Source, Any, Any]] = []  # node, source, real tensor, fake
-        self.may_fail = self.may_be_caught = False  # by an error that depends on data, when the graph runs
+        self.may_fail = False  # the graph holds an operation whose errors depend on data
+        self.may_be_caught = False  # it holds one inside a `try` or `with`
         self.top_step = -1
         self.top: Frame | None = None
         self.break_stack: tuple[tuple[str, int, str], ...] = ()
@@ -334,6 +341,9 @@ class Trace:
     def bind_number(self, number: Any, node: fx.Node) -> None:
         self._numbers.bind(number, node)
 
+    def bind_sizes(self, sizes: Sequence[Any], node: fx.Node) -> None:
+        self._numbers.bind_sizes(sizes, node)
+
     def _tensor_node(self, source: Source) -> fx.Node:
         return self._by_source[source].fx_arg(self)  # type: ignore[arg-type, no-any-return]
 
@@ -344,18 +354,43 @@ class Trace:
         """Placeholders stand together before everything else."""
         return next((n for n in self.graph.nodes if n.op != "placeholder"), self.graph._root)
 
+    def pin_offsets(self, value: Value | None = None) -> None:
+        """Guards the storage offset of every outside tensor so far: any tensor of the graph may be a view of them."""
+        tensors = [(source, real) for _, source, real, _ in self.inputs if isinstance(real, torch.Tensor)]
+        if value is not None and value.source is not None:
+            tensors.append((value.source, value.real()))  # type: ignore[attr-defined]
+        for source, real in tensors:
+            self.guard(source, "int_program", pinned_offset(source, int(real.storage_offset())))
+
     def graph_call(self, fn: Any, args: Sequence[Value], kwargs: dict[str, Value] | None = None) -> Value:
         if len(self.graph.nodes) > config.graph_limit:
             raise GraphBreak("graph-too-large", f"more than {config.graph_limit} operations")
+        rewritten = number_calls.rewrite(self, fn, args, kwargs or {})  # type: ignore[arg-type]
+        if rewritten is not None:
+            return rewritten
         fx_args = tuple(arg.fx_arg(self) for arg in args)  # type: ignore[arg-type]
         fx_kwargs = {name: arg.fx_arg(self) for name, arg in (kwargs or {}).items()}  # type: ignore[arg-type]
+        if "as_strided" in str(_name(fn)) and (len(fx_args) > 3 or fx_kwargs.get("storage_offset") is not None):
+            self.pin_offsets()  # it counts from the start of the storage
         result = self._run_on_fakes(fn, fx_args, fx_kwargs)
+        self.checks.add()  # before the operation that relies on them
         kind = "call_method" if isinstance(fn, str) else "call_function"
         node = self.graph.create_node(kind, fn, fx_args, fx_kwargs)
-        if may_fail(fn, fx_args):
-            self.may_fail = True
-            self.may_be_caught |= any(frame.op.handler is not None for frame in self.frames)
+        self._note_failing(may_fail(fn, fx_args), fn)
         return self.result(node, result)
+
+    def _note_failing(self, may_fail: bool, fn: Any) -> None:
+        caught = any(frame.op.handler is not None for frame in self.frames)
+        backend = getattr(self.context, "backend", None)
+        if may_fail and caught and self.writes() and not getattr(backend, "writes_last", False):
+            raise GraphBreak("caught-error", f"{_name(fn)} may raise inside a try or with, after a write to an input")
+        self.may_fail = self.may_fail or may_fail
+        self.may_be_caught = self.may_be_caught or caught
+
+    def writes(self) -> bool:
+        """True if the graph so far writes to a tensor that it was given."""
+        fakes = (fake for *_, fake in self.inputs)
+        return any(isinstance(fake, FakeTensor) and fake.fake_storage.version > 0 for fake in fakes)
 
     def result(self, node: fx.Node, fake: Any) -> Value:
         """The value of a node; tuples and lists are taken apart."""
@@ -386,16 +421,26 @@ class Trace:
     def _run_on_fakes(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         fake_args = fx.map_arg(args, _example)
         fake_kwargs = fx.map_arg(kwargs, _example)
-        try:
+
+        def run() -> Any:
             if isinstance(fn, str):
                 return self.fake_mode.run(getattr(fake_args[0], fn), tuple(fake_args[1:]), dict(fake_kwargs))
             return self.fake_mode.run(fn, tuple(fake_args), dict(fake_kwargs))
+
+        try:
+            try:
+                return run()
+            except (DataDependentShape, DataDependentValue) as error:
+                if not error.needs_env or self.sizes.env is not None:
+                    raise
+                self.sizes.begin()
+                return run()
         except DataDependentShape as error:
-            raise GraphBreak("data-dependent-shape", str(error)) from error
+            raise GraphBreak("data-dependent-shape", str(error), _knob_hint(error)) from error
         except DataDependent as error:
-            raise GraphBreak("data-dependent-shape", str(error)) from error
+            raise GraphBreak("data-dependent-shape", str(error), error.cure) from error
         except DataDependentValue as error:
-            raise GraphBreak("data-dependent-value", str(error)) from error
+            raise GraphBreak("data-dependent-value", str(error), _knob_hint(error)) from error
         except (NoShapeRule, NotImplementedError) as error:
             raise GraphBreak("fake-failed", f"{_name(fn)}: {error}") from error
         except Exception as error:  # noqa: BLE001  eager raises it too: the program may catch it
@@ -485,6 +530,16 @@ _CONTAINERS = frozenset({list, tuple, torch.Size, set, frozenset, dict})
 
 def _example(node: fx.Node) -> Any:
     return node.meta["example_value"]
+
+
+def _knob_hint(error: DataDependentShape | DataDependentValue) -> str:
+    """The cure where a knob lets the operation into the graph; empty: the reason's own."""
+    if isinstance(error, DataDependentValue):
+        return KNOB_HINT if error.op == "aten._local_scalar_dense.default" else ""
+    return (
+        "Use a masked computation of fixed shape (torch.where) instead of selecting elements, or set "
+        "dyncomp.config.capture_dynamic_output_shape_ops = True to take the operation into the graph."
+    )
 
 
 def _object_of(value: Value) -> Value:

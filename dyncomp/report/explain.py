@@ -11,6 +11,7 @@ from typing import Any
 from dyncomp import api
 from dyncomp.driver import CompileRecord
 from dyncomp.errors import REASONS, BreakRecord
+from dyncomp.interp.number_report import NumberReport
 from dyncomp.optimized_module import original_of
 
 
@@ -40,6 +41,11 @@ class Explanation:
         return [g for f in self.frames for g in f.guards]
 
     @property
+    def numbers(self) -> list[NumberReport]:
+        """Each size and number that the call brought: symbolic or not, its range, who pinned it, what would free it."""
+        return [n for f in self.frames for n in f.numbers]
+
+    @property
     def recompiles(self) -> list[str]:
         return [f.recompile_reason for f in self.frames if f.recompile_reason is not None]
 
@@ -65,6 +71,7 @@ class Explanation:
             lines += [f"  break {record}" for record in frame.breaks]
             if frame.skipped is not None:
                 lines.append(f"  left alone: {frame.skipped}")
+            lines += [f"  number {number}" for number in frame.numbers]
             lines += [f"  guard {guard}" for guard in frame.guards]
         return "\n".join(lines)
 
@@ -84,6 +91,9 @@ class Explanation:
             body.append(
                 "<details><summary>guards</summary><pre>" + html.escape("\n".join(frame.guards)) + "</pre></details>"
             )
+            if frame.numbers:
+                numbers = html.escape("\n".join(map(str, frame.numbers)))
+                body.append(f"<details><summary>sizes and numbers</summary><pre>{numbers}</pre></details>")
             if frame.graph:
                 body.append("<details><summary>graph</summary><pre>" + html.escape(frame.graph) + "</pre></details>")
         style = "body{font-family:sans-serif;max-width:70em;margin:2em auto}pre{background:#f4f4f4;padding:.6em;overflow:auto}.break{background:#fdeaea}"
@@ -98,9 +108,10 @@ class Explanation:
 
 def _plain(frame: CompileRecord) -> dict[str, Any]:
     """A record as JSON types: the guards in words instead of the facts themselves."""
-    names = [field.name for field in dataclasses.fields(frame) if field.name not in ("facts", "breaks", "skipped")]
+    names = [field.name for field in dataclasses.fields(frame) if field.name not in ("facts", "breaks", "skipped", "numbers")]
     plain = {name: getattr(frame, name) for name in names}
     plain["guards"] = frame.guards
+    plain["numbers"] = [dataclasses.asdict(number) for number in frame.numbers]
     plain["breaks"] = [dataclasses.asdict(record) for record in frame.breaks]
     plain["skipped"] = None if frame.skipped is None else dataclasses.asdict(frame.skipped)
     return plain

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -22,7 +23,7 @@ import torch
 from dyncomp import log
 from dyncomp.shape import ops
 from dyncomp.shape.errors import DataDependent, MarkError
-from dyncomp.shape.facts import Facts
+from dyncomp.shape.facts import Contradiction, Facts
 from dyncomp.shape.functions import (
     FALSE,
     TRUE,
@@ -36,18 +37,21 @@ from dyncomp.shape.int_program import bits_of_float
 from dyncomp.shape.node import SymNode
 from dyncomp.shape.polynomial import Number, Range
 from dyncomp.shape.prove import prove
-from dyncomp.shape.relation import equal, is_positive
+from dyncomp.shape.relation import equal, is_positive, less_equal
 
 UserLine = tuple[str, int]
 _ANY = (-math.inf, math.inf)
+SIZE_LIMIT = 2**48  # no tensor in memory has a larger size; larger ones (of expanded tensors) are never symbolic
+_INT_LIMIT = 2**63 - 1  # what a register holds
 
 
 @dataclasses.dataclass(frozen=True)
 class Mark:
-    """What a user promised about a number: it stays symbolic within this range."""
+    """What a user promised about a number: it stays symbolic. `strict`: the user gave the range, so all of it must hold."""
 
     low: Number = -math.inf
     high: Number = math.inf
+    strict: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,12 +80,26 @@ class ShapeGuard:
 
 
 @dataclasses.dataclass(frozen=True)
+class Knowledge:
+    """Of one number, for people. `guards`: those that pinned or narrowed it."""
+
+    pinned: bool
+    equal_to: str | None
+    range: str
+    guards: tuple[ShapeGuard, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class RuntimeAssert:
-    """Must be checked while the program runs, since it speaks of unbacked symbols."""
+    """Must be checked while the program runs, since it speaks of unbacked symbols.
+
+    `truth` is as it was before it became a fact. `assumed`: eager does not need it; where it fails, another trace would do.
+    """
 
     truth: Expr
     message: str
     line: UserLine | None
+    assumed: bool = False
 
 
 class ShapeEnv:
@@ -102,10 +120,12 @@ class ShapeEnv:
         self.guards: list[ShapeGuard] = []
         self.equalities: list[tuple[Hashable, Expr]] = []  # what an origin must read, beside symbols' own
         self.asserts: list[RuntimeAssert] = []
+        self.closed = False  # no assert can be added any more: the code that would check it is written
         self.memo: dict[Hashable, Any] = {}  # for callers: results in terms of these symbols
         self._ducks: dict[int, Expr] = {}
         self._hints: dict[Expr, Any] = {}
-        self._names = {"s": 0, "u": 0, "z": 0}
+        self._defined: set[Expr] = set()
+        self._names = {"s": 0, "u": 0, "z": 0, "uf": 0}
 
     # ---- symbols
 
@@ -117,12 +137,20 @@ class ShapeEnv:
         high: Number = math.inf,
         mark: Mark | None = None,
         duck: bool = True,
+        special: bool = True,
     ) -> torch.SymInt | int:
-        """A symbolic int for the number at `origin`, or the number itself where it is specialised."""
-        if self.specialize_zero_one and hint in (0, 1):
+        """A symbolic int for the number at `origin`, or the number itself where it is specialised.
+
+        `low` is None for sizes. `special=False`: 0 and 1 are numbers like all others.
+        """
+        if special and self.specialize_zero_one and hint in (0, 1):
             return hint
         if low is None:
             low = 2 if self.specialize_zero_one else 0
+        high = min(high, SIZE_LIMIT if low >= 0 else _INT_LIMIT)
+        low = max(low, -_INT_LIMIT)
+        if not low <= hint <= high:
+            return hint
         if duck and self.duck and mark is None and hint in self._ducks:
             symbol = self._ducks[hint]
             self.equalities.append((origin, symbol))
@@ -137,19 +165,20 @@ class ShapeEnv:
 
     def create_marked(self, hint: int, origin: Hashable, low: int | None, high: int | None) -> torch.SymInt | int:
         """A number that the user promised to vary within a range; `check_marks` holds the trace to it."""
+        strict = low is not None or high is not None
         if low is None:
             low = 2 if self.specialize_zero_one else 0
-        mark = Mark(low, math.inf if high is None else high)
+        mark = Mark(low, SIZE_LIMIT if high is None else high, strict)
         if self.specialize_zero_one and hint in (0, 1):
             raise MarkError(f"{origin} was marked as dynamic, but it is {hint} in this call: sizes 0 and 1 are always special")
         if not mark.low <= hint <= mark.high:
-            raise MarkError(f"{origin} was marked as dynamic from {mark.low} to {mark.high}, but it is {hint}")
+            raise MarkError(f"{origin} was marked as dynamic from {mark.low} to {_end(high)}, but it is {hint}")
         return self.create_int(hint, origin, mark=mark)
 
-    def create_hintless(self, origin: Hashable, low: Number = 0) -> torch.SymInt:
+    def create_hintless(self, origin: Hashable, low: Number = 0, high: Number = SIZE_LIMIT) -> torch.SymInt:
         """A number of the call that the trace may not look at (`mark_unbacked`)."""
-        symbol = self._new_symbol("u", low, math.inf)
-        self.symbols[symbol] = Symbol(symbol, origin, None, int, (low, math.inf), self.asker())
+        symbol = self._new_symbol("u", low, high)
+        self.symbols[symbol] = Symbol(symbol, origin, None, int, (low, high), self.asker())
         return self.wrap(symbol, int)  # type: ignore[no-any-return]
 
     def create_float(self, hint: float, origin: Hashable) -> torch.SymFloat:
@@ -159,14 +188,27 @@ class ShapeEnv:
 
     def create_unbacked(self, low: Number = -math.inf, high: Number = math.inf) -> torch.SymInt:
         """A number that the program computes from data."""
-        symbol = self._new_symbol("u", low, high)
+        low, high = max(low, -_INT_LIMIT - 1), min(high, _INT_LIMIT)
+        symbol = self._new_symbol("u", low, high, late=True)
         self.symbols[symbol] = Symbol(symbol, None, None, int, (low, high), self.asker())
         return self.wrap(symbol, int)
 
-    def _new_symbol(self, letter: str, low: Number, high: Number) -> Expr:
+    def create_unbacked_float(self) -> torch.SymFloat:
+        """A float that the program computes from data."""
+        symbol = sympy.Symbol(f"uf{self._count('uf')}", real=True)
+        self.symbols[symbol] = Symbol(symbol, None, None, float, _ANY, self.asker())
+        return self.wrap(symbol, float)
+
+    def learn_bound(self, number: Any, most: Any) -> None:
+        """The operation that gives `number` never gives more than `most`."""
+        truth = less_equal(expr_of(number), expr_of(most))
+        if self.known(truth) is None:
+            self.facts.learn(self.facts.simplify_truth(truth), True)
+
+    def _new_symbol(self, letter: str, low: Number, high: Number, late: bool = False) -> Expr:
         sign: Any = {"positive": True} if low > 0 else {"nonnegative": True} if low == 0 else {}
         symbol = sympy.Symbol(f"{letter}{self._count(letter)}", integer=True, **sign)
-        self.facts.add_symbol(symbol, low, high)
+        self.facts.add_symbol(symbol, low, high, late)
         return symbol
 
     def _count(self, letter: str) -> int:
@@ -184,13 +226,25 @@ class ShapeEnv:
 
     def needs_running(self, e: Expr) -> bool:
         """True if `e` depends on a number that no origin gives."""
-        simple = self.facts.simplify(e)
-        return any(s in self.symbols and self.symbols[s].origin is None for s in simple.free_symbols)
+        return any(map(self.is_late, self.facts.simplify(e).free_symbols))
+
+    def is_late(self, symbol: Expr) -> bool:
+        """True for a number that only the running program gives."""
+        if symbol in self.symbols:
+            return self.symbols[symbol].origin is None
+        return symbol in self.facts.parts and self.is_late(self.facts.parts[symbol][0])
 
     def pinned_ducks(self) -> bool:
         """True if a symbol that stands for several numbers of the call was pinned."""
         ducks = {value for _, value in self.equalities if value in self.symbols}
         return any(self.facts.simplify(symbol).is_Integer for symbol in ducks)
+
+    def has_open(self) -> bool:
+        """True if a number of the call may have more than one value."""
+        return any(
+            info.origin is not None and (info.kind is float or not self.facts.simplify(symbol).is_Integer)
+            for symbol, info in self.symbols.items()
+        )
 
     def number_at(self, origin: Hashable) -> Any:
         """The number that was created for an origin."""
@@ -206,6 +260,13 @@ class ShapeEnv:
         """True if `e` depends on a number that only running the program tells."""
         simple = self.facts.simplify(e)
         return any(self._hint_of_symbol(symbol) is None for symbol in simple.free_symbols)
+
+    def _unknown(self, asked: Expr) -> DataDependent:
+        """The question, who asked, and which line of the program gave each number in it."""
+        whole = {self.facts.parts[s][0] if s in self.facts.parts else s for s in asked.free_symbols}
+        made = [self.symbols[s] for s in sorted(whole, key=str) if s in self.symbols]
+        told = ", ".join(f"{m.symbol} is made at {m.line[0]}:{m.line[1]}" for m in made if m.hint is None and m.line)
+        return DataDependent(describe(asked), self.asker(), told)
 
     # ---- hints
 
@@ -257,7 +318,7 @@ class ShapeEnv:
             answer = self.hint(simple)
             if answer is None:
                 if fallback is None:
-                    raise DataDependent(describe(simple), self.asker())
+                    raise self._unknown(simple)
                 return fallback
         self._guard(truth, answer)
         return bool(answer)
@@ -269,7 +330,7 @@ class ShapeEnv:
             return int(e)
         hint = self.hint(e)
         if hint is None:
-            raise DataDependent(describe(e), self.asker())
+            raise self._unknown(e)
         if self.evaluate_bool(equal(e, sympy.Integer(hint))) is not True:
             raise AssertionError(f"{e} is not its own hint {hint}")
         return int(hint)
@@ -280,7 +341,7 @@ class ShapeEnv:
             return e.value
         hint = self.hint(e)
         if hint is None:
-            raise DataDependent(describe(e), self.asker())
+            raise self._unknown(e)
         constant = float_constant(hint)
         self._guard(PinnedFloat(e, constant), True)
         return float(hint)
@@ -297,6 +358,17 @@ class ShapeEnv:
         if not isinstance(truth, PinnedFloat):
             self.facts.learn(truth, answer)
 
+    def define(self, e: Expr) -> None:
+        """`e` applies a function that Python refuses for some numbers: calls that it refuses fail the guard.
+
+        Raises ops.Undefined if this call is one of them, or if its result is beyond what the engine computes.
+        """
+        known = self.hint(e)
+        if known is None or getattr(e, "op", None) not in ops.PARTIAL or _is_total(e) or e in self._defined:
+            return
+        self._defined.add(e)
+        self.guards.append(ShapeGuard(Defined(self.facts.simplify(e)), self.asker()))
+
     def expect(self, truth: Expr, message: str = "") -> bool:
         """`torch._check`: a guard where hints answer; a fact and a run-time assert for unbacked symbols."""
         answer = self.known(truth)
@@ -304,38 +376,92 @@ class ShapeEnv:
             return answer
         if self.is_unbacked(truth):
             truth = self.facts.simplify_truth(truth)
-            if all(self.symbols[symbol].origin is not None for symbol in truth.free_symbols):
-                self.guards.append(ShapeGuard(truth, self.asker()))  # the call brings the numbers
-            else:
-                self.asserts.append(RuntimeAssert(truth, message or describe(truth), self.asker()))
-            self.facts.learn(truth, True)
-            return True
+            return self._add_assert(truth, message or describe(truth))
         return self.evaluate_bool(truth)
+
+    def assume(self, truth: Expr) -> bool:
+        """True, also where only running tells, which is then asserted at run time. For questions whose answer eager does not
+        need, and that are nearly always answered so: that a size is not 1 where only such a size would make a difference.
+        """
+        answer = self.known(truth)
+        if answer is not None:
+            return answer
+        if not self.is_unbacked(truth):
+            return self.evaluate_bool(truth)
+        truth = self.facts.simplify_truth(truth)
+        return self._add_assert(truth, describe(truth), assumed=True)
+
+    def _add_assert(self, truth: Expr, message: str, assumed: bool = False) -> bool:
+        if self.closed:
+            raise self._unknown(truth)
+        self.asserts.append(RuntimeAssert(truth, message, self.asker(), assumed))
+        try:
+            self.facts.learn(truth, True)
+        except Contradiction as error:  # it never holds, which nothing could tell before
+            raise self._unknown(truth) from error
+        return True
 
     # ---- the end
 
     def check_marks(self) -> None:
-        """Raises MarkError if the trace pinned or narrowed a number that was promised to stay open."""
+        """Raises MarkError if the trace pinned a number that was promised to stay open, or narrowed a range that the user gave.
+
+        As in torch.compile, a program that asks something of the number otherwise (`n > 5`, equal to another) is guarded.
+        """
         for info in self.symbols.values():
             if info.mark is None:
                 continue
             value = self.facts.simplify(info.symbol)
             if value.is_Integer:
-                raise MarkError(f"{self._who(info)} was marked as dynamic, but the program needs it to be {value}")
+                raise MarkError(
+                    f"{info.origin} was marked as dynamic, but the program needs it to be {value}{self._because(info.symbol)}"
+                )
             low, high = self.facts.range(value)
-            if info.symbol != value and not value.is_Add and self.symbols.get(value) is not None:
-                raise MarkError(f"{self._who(info)} was marked as dynamic, but it must be equal to {self.symbols[value].origin}")
+            if not info.mark.strict:
+                continue
             if low > info.range[0] or high < info.range[1]:
                 raise MarkError(
-                    f"{self._who(info)} was marked as dynamic from {info.range[0]} to {info.range[1]}, but the program "
-                    f"holds only from {low} to {high}"
+                    f"{info.origin} was marked as dynamic from {info.range[0]} to {_end(info.range[1])}, but the "
+                    f"program holds only from {low} to {_end(high)}{self._because(info.symbol)}"
                 )
 
-    def _who(self, info: Symbol) -> str:
-        """The number and the guards that speak of it."""
-        asked = [str(guard) for guard in self.guards if info.symbol in guard.truth.free_symbols]
-        because = "; because of " + ", ".join(asked) if asked else ""
-        return f"{info.origin}{because}:"
+    def _because(self, symbol: Expr) -> str:
+        """The guards that speak of a symbol, with the lines that asked."""
+        asked = [self.named(str(guard)) for guard in self._guards_on(symbol)]
+        return "; because of " + ", ".join(asked) if asked else ""
+
+    def named(self, text: str) -> str:
+        """Symbols by where their numbers come from."""
+        names = {str(info.symbol): str(info.origin) for info in self.symbols.values() if info.origin is not None}
+        for part, (whole, divisor) in self.facts.parts.items():
+            names[str(part)] = f"({names.get(str(whole), whole)} // {divisor})"
+        return re.sub(r"\b[suzq]\d+\b", lambda found: names.get(found[0], found[0]), text)
+
+    def _guards_on(self, symbol: Expr) -> list[ShapeGuard]:
+        """Those that speak of a symbol, or of what equalities tie it to."""
+        reached, before = {symbol}, 0
+        while len(reached) > before:
+            before = len(reached)
+            for guard in self.guards:
+                names = guard.truth.free_symbols
+                if isinstance(guard.truth, IsZero) and names & reached:
+                    reached |= names
+            reached |= {part for part, (whole, _) in self.facts.parts.items() if whole in reached}
+        return [guard for guard in self.guards if guard.truth.free_symbols & reached]
+
+    def explain(self, origin: Hashable) -> Knowledge:
+        """What became of the number of an origin that was created here."""
+        tied = [value for other, value in self.equalities if other == origin]
+        symbol = tied[0] if tied else next(s for s, info in self.symbols.items() if info.origin == origin)
+        guards = tuple(self._guards_on(symbol))
+        if self.symbols[symbol].kind is float:
+            pinned = any(isinstance(guard.truth, PinnedFloat) and guard.truth.args[0] == symbol for guard in guards)
+            return Knowledge(pinned, None, "any float", guards)
+        simple = self.facts.simplify(symbol)
+        low, high = self.facts.range(simple)
+        text = f"from {low} to {high}" if high < SIZE_LIMIT else "any" if low <= -_INT_LIMIT else f"{low} and more"
+        equal_to = self.named(str(simple)) if tied or simple != symbol else None
+        return Knowledge(bool(simple.is_Integer), equal_to, text, guards)
 
     # ---- what torch's own helpers call on an env
 
@@ -352,7 +478,7 @@ class ShapeEnv:
     def guarding_hint_or_throw(self, e: Expr) -> Any:
         hint = self.hint(e)
         if hint is None:
-            raise DataDependent(describe(e), self.asker())
+            raise self._unknown(e)
         return hint
 
     def optimization_hint(self, e: Expr, fallback: Any = None) -> Any:
@@ -364,16 +490,35 @@ class ShapeEnv:
         return info is not None and info.origin is None
 
     def _constrain_range_for_size(self, symbol: Expr, min: int | None = None, max: int | None = None) -> None:
-        self.facts.narrow(symbol, min or 0, math.inf if max is None else max)
+        self.facts.narrow(symbol, min or 0, SIZE_LIMIT if max is None else max)
 
     def _constrain_is_bounded(self, symbol: Expr, bound: int) -> None:
         self.facts.narrow(symbol, -math.inf, bound)
+
+
+def _end(bound: Number | None) -> str:
+    return "any" if bound is None or bound >= SIZE_LIMIT else str(bound)
 
 
 class PinnedFloat(sympy.logic.boolalg.BooleanFunction):  # type: ignore[misc]
     """The float has exactly these bits."""
 
     nargs = (2,)
+
+
+class Defined(sympy.logic.boolalg.BooleanFunction):  # type: ignore[misc]
+    """The expression has a value: no division by zero, no domain error, no overflow on the way."""
+
+    nargs = (1,)
+
+
+def _is_total(e: Expr) -> bool:
+    """Defined whatever the operands: only finite floats come in, or a constant that is allowed."""
+    if e.op in ("ffloor", "fceil", "ftrunc", "fround"):
+        return getattr(e.args[0], "op", "") in ("truediv", "tofloat")
+    if e.op in ("fdiv", "ffloordiv", "fmod"):
+        return isinstance(e.args[1], FloatConstant)
+    return e.op == "shr" and e.args[1].is_Integer  # type: ignore[no-any-return]
 
 
 def compute(e: Expr, operands: list[Any]) -> Any:
@@ -394,9 +539,11 @@ def compute(e: Expr, operands: list[Any]) -> Any:
         return all(operands)
     if isinstance(e, sympy.Or):
         return any(operands)
+    if isinstance(e, Defined):
+        return True
     if isinstance(e, PinnedFloat):
         return bits_of_float(operands[0]) == bits_of_float(operands[1])
-    return ops.apply(e.op, *operands)
+    return ops.exact(e.op, *operands)
 
 
 def expr_of(value: Any) -> Expr:
@@ -420,6 +567,8 @@ def describe(truth: Expr) -> str:
     if truth.is_Not:
         inner = describe(truth.args[0])
         return inner.replace(" == ", " != ") if isinstance(truth.args[0], IsZero) else f"not ({inner})"
+    if isinstance(truth, Defined):
+        return f"{truth.args[0]} is defined"
     if isinstance(truth, sympy.And | sympy.Or):
         return (" and " if isinstance(truth, sympy.And) else " or ").join(f"({describe(a)})" for a in truth.args)
     return str(truth)

@@ -33,6 +33,8 @@ from dyncomp.shape.functions import (
 from dyncomp.shape.polynomial import Number, Range, lower_bound
 from dyncomp.shape.relation import is_positive, is_zero, negate
 
+_LATE = 2**40  # beyond any count of symbols
+
 
 class Contradiction(Exception):
     """A new fact cannot hold together with the old ones."""
@@ -54,9 +56,13 @@ class Facts:
 
     # ---- symbols
 
-    def add_symbol(self, symbol: Expr, low: Number, high: Number) -> None:
+    def add_symbol(self, symbol: Expr, low: Number, high: Number, late: bool = False) -> None:
+        """`late`: its number is known only while the program runs, so it is the one to be replaced by others."""
         self.ranges[symbol] = (low, high)
-        self.order[symbol] = len(self.order)
+        self.order[symbol] = len(self.order) + (_LATE if late else 0)
+
+    def is_late(self, symbol: Expr) -> bool:
+        return self.order.get(symbol, 0) >= _LATE
 
     def narrow(self, symbol: Expr, low: Number, high: Number) -> None:
         known_low, known_high = self.ranges[symbol]
@@ -276,9 +282,9 @@ def _floordiv_range(a: Range, b: Range) -> Range:
 
 
 def _floordiv(x: Number, y: Number) -> Number:
-    if math.isinf(y):
+    if y == math.inf:
         return -1 if x < 0 else 0
-    return x if math.isinf(x) else x // y
+    return x if abs(x) == math.inf else x // y
 
 
 def _mod_range(a: Range, b: Range) -> Range:

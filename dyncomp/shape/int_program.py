@@ -96,19 +96,30 @@ _PREFIX = {
 
 def statements(program: Program, inputs: Sequence[str], prefix: str = "r") -> tuple[list[str], list[str]]:
     """The program as Python: assignments, and the texts of the results. `inputs`: what the inputs are called."""
-    lines: list[str] = []
+    lines, results = numbered_statements(program, inputs, prefix)
+    return [line for line in lines if line is not None], results
+
+
+def numbered_statements(
+    program: Program, inputs: Sequence[str], prefix: str = "r"
+) -> tuple[list[str | None], list[str]]:
+    """The same with one line an instruction, None for constants."""
+    lines: list[str | None] = []
     names = list(inputs)
     for number, (name, *operands) in enumerate(program.code):
-        if name == "const":
-            names.append(str(operands[0]))
-            continue
-        if name == "fconst":
-            names.append(repr(float_of_bits(operands[0])))
+        if name in ("const", "fconst"):
+            text = str(operands[0]) if name == "const" else _float_text(float_of_bits(operands[0]))
+            names.append(f"({text})" if text.startswith("-") else text)  # `-2 ** n` is not `(-2) ** n`
+            lines.append(None)
             continue
         target = f"{prefix}{number}"
         lines.append(f"{target} = {_expression(name, [names[i] for i in operands])}")
         names.append(target)
     return lines, [names[i] for i in program.results]
+
+
+def _float_text(value: float) -> str:
+    return repr(value) if math.isfinite(value) else f"float({str(value)!r})"
 
 
 def _expression(name: str, operands: list[str]) -> str:

@@ -2,33 +2,54 @@
 
 Sizes are ints or symbolic ints: only comparisons and arithmetic are used on them. Of a size that tracing may not
 look at, it is assumed that it is neither 0 nor 1 where only such a size would make a difference (`is_one`,
-`has_zero`). Questions that often follow from what is known come before those that do not.
+`has_zero`); the env then has it checked when the program runs. Questions that often follow from what is known come
+before those that do not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import torch
 
 from dyncomp.shape.errors import DataDependent
 
 Ints = tuple[int, ...]
+_SYMBOLIC = (torch.SymInt, torch.SymFloat)
 
 # From the fastest dimension to the slowest, by rank.
 _CHANNELS_LAST_ORDER = {3: (1, 2, 0), 4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}
 
 
 def is_one(size: int) -> bool:
-    try:
-        return bool(size == 1)
-    except DataDependent:
-        return False
+    return not isinstance(size, torch.SymInt) and size == 1 or not assumed(size != 1)
 
 
 def has_zero(shape: Sequence[int]) -> bool:
+    return 0 in [size for size in shape if not isinstance(size, torch.SymInt)] or not all(
+        [assumed(size != 0) for size in shape if isinstance(size, torch.SymInt)]
+    )
+
+
+def assumed(truth: bool) -> bool:
+    """True where only running the program tells; the env notes that it must be checked then."""
+    return truth.node.shape_env.assume(truth.node.expr) if isinstance(truth, torch.SymBool) else truth  # type: ignore[no-any-return]
+
+
+def must_hold(truth: bool) -> bool:
+    """The truth of something without which eager raises an error: where only running tells, it is a check of the running program."""
+    return bool(truth.node.expect_true("", 0)) if isinstance(truth, torch.SymBool) else truth
+
+
+def at_least_one(size: int) -> int:
+    """max(size, 1), without a question where only running the program would answer it."""
+    if not isinstance(size, torch.SymInt):
+        return size or 1
     try:
-        return 0 in shape
+        return size if size != 0 else 1
     except DataDependent:
-        return False
+        return torch.sym_max(size, 1)  # type: ignore[no-any-return]
 
 
 def numel(shape: Sequence[int]) -> int:
@@ -44,8 +65,7 @@ def contiguous_strides(shape: Sequence[int]) -> Ints:
     step = 1
     for size in reversed(shape):
         strides.append(step)
-        if not has_zero((size,)):
-            step = step * size
+        step = step * at_least_one(size)
     strides.reverse()
     return tuple(strides)
 
@@ -62,14 +82,46 @@ def channels_last_strides(shape: Sequence[int]) -> Ints:
 
 
 def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    if has_zero(shape):
+    if any(late(size) for size in shape):
+        # With a size 0 every layout is contiguous, so its dimension may count as 1 as it does in contiguous strides.
+        if 0 in [size for size in shape if not late(size)]:
+            return True
+    elif has_zero(shape):
         return True
     expected = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if stride != expected and not is_one(size):
-            return False
-        expected = expected * size
+        if not _same_stride(stride, expected) and not is_one(size):
+            return has_zero(shape)
+        expected = expected * at_least_one(size)
     return True
+
+
+def late(size: int) -> bool:
+    """True for a number that tracing may not look at."""
+    return isinstance(size, _SYMBOLIC) and not size.node.has_hint()
+
+
+def _same(a: int, b: int) -> bool:
+    """Equal; sizes that may be equal are assumed to be: where they meet, nearly all programs need it."""
+    return a == b if not late(a) and not late(b) else assumed(a == b)
+
+
+def _same_stride(a: int, b: int) -> bool:
+    """Equal; strides that may differ are assumed to."""
+    return a == b if not late(a) and not late(b) else _known_equal(a, b) or not assumed(a != b)
+
+
+def same_shape(a: Sequence[int], b: Sequence[int]) -> bool:
+    """Equal as far as is known: of numbers that only the running program tells nothing is asked."""
+    if len(a) != len(b):
+        return False
+    return all(x is y or (_known_equal(x, y) if late(x) or late(y) else x == y) for x, y in zip(a, b, strict=True))
+
+
+def _known_equal(a: int, b: int) -> bool:
+    """Equal by what is known without running the program."""
+    equal: Any = a == b
+    return bool(equal.node.statically_known_true("", 0)) if isinstance(equal, torch.SymBool) else equal  # type: ignore[no-any-return]
 
 
 def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
@@ -152,6 +204,10 @@ def iteration_order(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> 
 def _compare(shape: Sequence[int], operands: Sequence[Sequence[int]], first: int, second: int) -> int:
     for strides in operands:
         a, b = strides[first], strides[second]
+        if late(a) or late(b):
+            if (verdict := _compare_late(a, b)) != 0:
+                return verdict
+            continue
         if a == 0 or b == 0:
             continue
         if a < b:
@@ -161,6 +217,17 @@ def _compare(shape: Sequence[int], operands: Sequence[Sequence[int]], first: int
         if shape[first] > shape[second]:
             return 1
     return 0
+
+
+def _compare_late(a: int, b: int) -> int:
+    """The one that is a product of sizes only the running program tells is assumed to be the larger one."""
+    if not late(b):
+        return 0 if b == 0 else 1 if assumed(a > b) else -1
+    if not late(a):
+        return 0 if a == 0 else -1 if assumed(a < b) else 1
+    if _known_equal(a, b):
+        return 0
+    return -1 if a < b else 1
 
 
 def strides_in_order(shape: Sequence[int], order: Sequence[int]) -> Ints:
@@ -178,7 +245,7 @@ def preserved_strides(shape: Ints, strides: Ints) -> Ints:
     if is_dense(shape, strides):
         return strides
     order = iteration_order(shape, [strides])
-    return strides_in_order([max(size, 1) for size in shape], order)
+    return strides_in_order([at_least_one(size) for size in shape], order)
 
 
 def broadcast(shapes: Sequence[Ints]) -> Ints | None:
@@ -189,9 +256,16 @@ def broadcast(shapes: Sequence[Ints]) -> Ints | None:
         skip = rank - len(shape)
         for i, size in enumerate(shape):
             have = result[skip + i]
-            if have is size or is_one(size):
+            if have is size or not isinstance(size, torch.SymInt) and size == 1:
                 continue
-            if is_one(have):
+            if not isinstance(have, torch.SymInt) and have == 1:
+                result[skip + i] = size
+            elif late(have) or late(size):
+                if not _same(have, size):  # else one of them is 1, or eager raises
+                    return None
+            elif is_one(size):
+                continue
+            elif is_one(have):
                 result[skip + i] = size
             elif have != size:
                 return None
@@ -200,13 +274,13 @@ def broadcast(shapes: Sequence[Ints]) -> Ints | None:
 
 def elementwise_strides(shape: Ints, operands: Sequence[tuple[Ints, Ints]]) -> Ints:
     """Output strides of an elementwise operation; `operands` are (shape, strides) of its tensor inputs."""
-    if all(operand_shape == shape for operand_shape, _ in operands):
+    if all(same_shape(operand_shape, shape) for operand_shape, _ in operands):
         first = operands[0][1]
         if all(is_contiguous(shape, strides) for _, strides in operands):
             return contiguous_strides(shape)
         if len(shape) == 4 and all(is_channels_last(shape, strides) for _, strides in operands):
             return channels_last_strides(shape)
-        if all(strides == first for _, strides in operands) and is_dense(shape, first):
+        if all(same_shape(strides, first) for _, strides in operands) and is_dense(shape, first):
             return first
     order = iteration_order(shape, [_expanded_strides(shape, *operand) for operand in operands])
     if order == list(range(len(shape) - 1, -1, -1)):
@@ -225,7 +299,9 @@ def _expanded_strides(shape: Ints, operand_shape: Ints, strides: Ints) -> Ints:
 
 def view_strides(shape: Ints, strides: Ints, new_shape: Ints) -> Ints | None:
     """Strides of `x.view(new_shape)`, or None if the memory does not allow it."""
-    if 0 in shape:
+    if any(map(late, (*shape, *new_shape))) and same_shape(strides, contiguous_strides(shape)):
+        return contiguous_strides(new_shape)
+    if has_zero(shape):
         # No element, so any strides would do: eager keeps them for the same shape, else row-major.
         return strides if shape == new_shape else contiguous_strides(new_shape)
     if not shape:
@@ -253,10 +329,13 @@ def view_strides(shape: Ints, strides: Ints, new_shape: Ints) -> Ints | None:
 
 def resolve_size(total: int, shape: Sequence[int]) -> Ints | None:
     """Replaces a -1 in a view size; None if the sizes do not fit `total` elements."""
-    if -1 not in shape:
-        return tuple(shape) if numel(shape) == total else None
-    hole = list(shape).index(-1)
+    holes = [i for i, size in enumerate(shape) if not late(size) and size == -1]
+    if any(late(size) and not must_hold(size >= 0) for size in shape):
+        return None
+    if not holes:
+        return tuple(shape) if must_hold(numel(shape) == total) else None
+    hole = holes[0]
     rest = numel([*shape[:hole], *shape[hole + 1 :]])
-    if rest == 0 or rest < 0 or total % rest != 0:
+    if not must_hold(rest > 0) or not must_hold(total % rest == 0):
         return None
     return (*shape[:hole], total // rest, *shape[hole + 1 :])

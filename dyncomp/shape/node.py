@@ -15,7 +15,7 @@ import sympy
 import torch
 import torch.fx.experimental.sym_node
 
-from dyncomp.shape import layout
+from dyncomp.shape import layout, ops
 from dyncomp.shape.functions import (
     FALSE,
     FLOAT_FUNCTIONS,
@@ -43,6 +43,7 @@ Text = str  # SymNode has a method of that name
 _F = FLOAT_FUNCTIONS
 _memo: dict[tuple[str, Expr, Expr], Expr] = {}
 _MEMO_LIMIT = 100_000
+_EXPANDED = 4  # powers of sums up to here are multiplied out
 
 
 class SymNode:
@@ -174,32 +175,37 @@ class SymNode:
 
     # ---- arithmetic; operands have one kind, torch sees to that
 
-    def _binary(self, name: Text, other: SymNode, integers: Callable[..., Expr], floats: Callable[..., Expr]) -> SymNode:
-        a, b = self.expr, other.expr
+    def _binary(self, name: Text, other: SymNode, integers: Callable[..., Expr], floats: Text = "") -> SymNode:
         if float in (self.pytype, other.pytype):
-            return self._float(floats, a, b)
+            return self._float(floats, self, other)
+        a, b = self.expr, other.expr
         key = (name, a, b)
         result = _memo.get(key)
         if result is None:
             if len(_memo) > _MEMO_LIMIT:
                 _memo.clear()
             result = _memo[key] = integers(a, b)
+        if name in ops.PARTIAL:
+            self.shape_env.define(result)
         return self._make(result, int)
 
-    def _float(self, function: Callable[..., Expr], *operands: Expr) -> SymNode:
-        result = function(*operands)
-        if all(isinstance(arg, FloatConstant) or arg.is_Integer for arg in operands):
-            result = float_constant(self.shape_env.hint(result))
+    def _float(self, name: Text, *operands: SymNode) -> SymNode:
+        """A function of floats (or of ints, to a float). Raises ops.Undefined where this call has no such float."""
+        exprs = [operand.expr for operand in operands]
+        result = _F[name](*exprs)
+        if all(isinstance(arg, FloatConstant) or arg.is_Integer for arg in exprs):
+            return self.wrap_float(self.shape_env.hint(result))
+        self.shape_env.define(result)
         return self._make(result, float)
 
     def add(self, other: SymNode) -> SymNode:
-        return self._binary("add", other, lambda a, b: a + b, _F["fadd"])
+        return self._binary("add", other, lambda a, b: a + b, "fadd")
 
     def sub(self, other: SymNode) -> SymNode:
-        return self._binary("sub", other, lambda a, b: a - b, _F["fsub"])
+        return self._binary("sub", other, lambda a, b: a - b, "fsub")
 
     def mul(self, other: SymNode) -> SymNode:
-        return self._binary("mul", other, _product, _F["fmul"])
+        return self._binary("mul", other, _product, "fmul")
 
     def _nonzero(self) -> None:
         """Python's own error for a division by this."""
@@ -208,18 +214,18 @@ class SymNode:
 
     def int_floordiv(self, other: SymNode) -> SymNode:
         other._nonzero()
-        return self._known_division(other, self._binary("floordiv", other, FloorDiv, FloorDiv), ZERO)
+        return self._known_division(other, self._binary("floordiv", other, FloorDiv), ZERO)
 
     def floordiv(self, other: SymNode) -> SymNode:
         if float in (self.pytype, other.pytype):
-            return self._float(_F["ffloordiv"], self.expr, other.expr)
+            return self._float("ffloordiv", self, other)
         return self.int_floordiv(other)
 
     def mod(self, other: SymNode) -> SymNode:
         if float in (self.pytype, other.pytype):
-            return self._float(_F["fmod"], self.expr, other.expr)
+            return self._float("fmod", self, other)
         other._nonzero()
-        return self._known_division(other, self._binary("mod", other, Mod, Mod), self.expr)
+        return self._known_division(other, self._binary("mod", other, Mod), self.expr)
 
     def _known_division(self, other: SymNode, result: SymNode, small: Expr) -> SymNode:
         """`small` where the facts say 0 <= dividend < divisor."""
@@ -232,18 +238,18 @@ class SymNode:
 
     def int_truediv(self, other: SymNode) -> SymNode:
         other._nonzero()
-        return self._float(_F["truediv"], self.expr, other.expr)
+        return self._float("truediv", self, other)
 
     def float_truediv(self, other: SymNode) -> SymNode:
-        return self._float(_F["fdiv"], self.expr, other.expr)
+        return self._float("fdiv", self, other)
 
     truediv = float_truediv
 
     def float_pow(self, other: SymNode) -> SymNode:
-        return self._float(_F["fpow"], self.expr, other.expr)
+        return self._float("fpow", self, other)
 
     def pow_by_natural(self, other: SymNode) -> SymNode:
-        return self._binary("pow", other, _power, _power)
+        return self._binary("pow", other, _power)
 
     def pow(self, other: SymNode) -> SymNode:
         return self.float_pow(other) if float in (self.pytype, other.pytype) else self.pow_by_natural(other)
@@ -256,52 +262,54 @@ class SymNode:
 
     def _extreme(self, other: SymNode, function: Any, of_floats: Text) -> SymNode:
         if float in (self.pytype, other.pytype):
-            return self._float(_F[of_floats], self.expr, other.expr)
+            return self._float(of_floats, self, other)
         greater = self.shape_env.known(less_equal(other.expr, self.expr))
         if greater is not None:
             return self if greater is (function is Max) else other
-        return self._binary(function.op, other, function, function)
+        return self._binary(function.op, other, function)
 
     def lshift(self, other: SymNode) -> SymNode:
-        return self._binary("shl", other, ShiftLeft, ShiftLeft)
+        return self._binary("shl", other, ShiftLeft)
 
     def rshift(self, other: SymNode) -> SymNode:
-        return self._binary("shr", other, ShiftRight, ShiftRight)
+        return self._binary("shr", other, ShiftRight)
 
     def bitwise_and(self, other: SymNode) -> SymNode:
-        return self.and_(other) if self.pytype is bool else self._binary("bitand", other, BitAnd, BitAnd)
+        return self.and_(other) if self.pytype is bool else self._binary("bitand", other, BitAnd)
 
     def bitwise_or(self, other: SymNode) -> SymNode:
-        return self.or_(other) if self.pytype is bool else self._binary("bitor", other, BitOr, BitOr)
+        return self.or_(other) if self.pytype is bool else self._binary("bitor", other, BitOr)
 
     def bitwise_xor(self, other: SymNode) -> SymNode:
         if self.pytype is bool:
             return self.eq(other).sym_not()
-        return self._binary("bitxor", other, BitXor, BitXor)
+        return self._binary("bitxor", other, BitXor)
 
     def sym_sum(self, operands: Any) -> SymNode:
         return self._make(sympy.Add(*[operand.expr for operand in operands]), int)
 
     def neg(self) -> SymNode:
-        return self._float(_F["fneg"], self.expr) if self.pytype is float else self._make(-self.expr, int)
+        return self._float("fneg", self) if self.pytype is float else self._make(-self.expr, int)
 
     def pos(self) -> SymNode:
         return self
 
     def abs(self) -> SymNode:
-        return self._float(_F["fabs"], self.expr) if self.pytype is float else self.sym_max(self.neg())
+        return self._float("fabs", self) if self.pytype is float else self.sym_max(self.neg())
 
     # ---- between integers and floats
 
     def sym_float(self) -> SymNode:
-        return self if self.pytype is float else self._float(_F["tofloat"], self.expr)
+        return self if self.pytype is float else self._float("tofloat", self)
 
     def _whole(self, name: Text) -> SymNode:
         if self.pytype is int:
             return self
         expr = _F[name](self.expr)
-        constant = isinstance(self.expr, FloatConstant)
-        return self._make(sympy.Integer(self.shape_env.hint(expr)) if constant else expr, int)
+        if isinstance(self.expr, FloatConstant):
+            return self.wrap_int(self.shape_env.hint(expr))
+        self.shape_env.define(expr)
+        return self._make(expr, int)
 
     def floor(self) -> SymNode:
         return self._whole("ffloor")
@@ -427,12 +435,12 @@ def _product(a: Expr, b: Expr) -> Expr:
 
 
 def _power(a: Expr, b: Expr) -> Expr:
-    return sympy.expand(a**b) if b.is_Integer else PowNatural(a, b)
+    return sympy.expand(a**b) if b.is_Integer and b <= (_EXPANDED if a.is_Add else 63) else PowNatural(a, b)
 
 
 def _math_method(name: str) -> Callable[[SymNode], SymNode]:
     def method(self: SymNode) -> SymNode:
-        return self._float(_F[f"f{name}"], self.sym_float().expr)
+        return self._float(f"f{name}", self.sym_float())
 
     return method
 

@@ -21,35 +21,6 @@ class Undefined(ArithmeticError):
     """The operation has no result here: a division by zero, a domain error, an overflow."""
 
 
-def _whole(value: float) -> int:
-    if not math.isfinite(value) or abs(value) > _LARGEST:
-        raise Undefined(f"int({value})")
-    return int(value)
-
-
-def _to_float(value: int) -> float:
-    if abs(value) > _EXACT:
-        raise Undefined(f"float({value}) is not exact")
-    return float(value)
-
-
-def _true_divide(a: int, b: int) -> float:
-    return _to_float(a) / _to_float(b)
-
-
-def _float_power(a: float, b: float) -> float:
-    result = a**b
-    if isinstance(result, complex):
-        raise Undefined(f"{a} ** {b}")
-    return result
-
-
-def _int_power(a: int, b: int) -> int:
-    if b < 0 or b > 63 and abs(a) > 1:
-        raise Undefined(f"{a} ** {b}")
-    return int(a**b)
-
-
 def both(a: Any, b: Any) -> Any:
     return a and b
 
@@ -66,43 +37,57 @@ def is_whole(a: float) -> bool:
     return a.is_integer()
 
 
-def _shift(function: Callable[[int, int], int]) -> Callable[[int, int], int]:
-    def shift(a: int, b: int) -> int:
-        if not 0 <= b < 64:
-            raise Undefined(f"a shift by {b}")
-        return function(a, b)
-
-    return shift
-
-
 OPS: dict[str, Callable[..., Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv,
-    "mod": operator.mod, "min": min, "max": max, "pow": _int_power,
-    "shl": _shift(operator.lshift), "shr": _shift(operator.rshift),
+    "mod": operator.mod, "min": min, "max": max, "pow": operator.pow, "shl": operator.lshift, "shr": operator.rshift,
     "bitand": operator.and_, "bitor": operator.or_, "bitxor": operator.xor,
     "eq": operator.eq, "lt": operator.lt, "not": operator.not_,
     "and": both, "or": either, "select": select,
-    "tofloat": _to_float, "truediv": _true_divide,
+    "tofloat": float, "truediv": operator.truediv,
     "fadd": operator.add, "fsub": operator.sub, "fmul": operator.mul, "fdiv": operator.truediv,
-    "ffloordiv": operator.floordiv, "fmod": operator.mod, "fpow": _float_power,
+    "ffloordiv": operator.floordiv, "fmod": operator.mod, "fpow": operator.pow,
     "fmin": min, "fmax": max, "fneg": operator.neg, "fabs": abs,
     "feq": operator.eq, "flt": operator.lt, "fle": operator.le, "fisint": is_whole,
-    "ffloor": lambda a: _whole(math.floor(a)), "fceil": lambda a: _whole(math.ceil(a)),
-    "ftrunc": lambda a: _whole(math.trunc(a)), "fround": lambda a: _whole(round(a)),
+    "ffloor": math.floor, "fceil": math.ceil, "ftrunc": math.trunc, "fround": round,
     "fsqrt": math.sqrt, "fcos": math.cos, "fcosh": math.cosh, "fsin": math.sin, "fsinh": math.sinh,
     "ftan": math.tan, "ftanh": math.tanh, "fasin": math.asin, "facos": math.acos, "fatan": math.atan,
     "flog2": math.log2,
 }  # fmt: skip
 
-_ERRORS = (ZeroDivisionError, ValueError, OverflowError)
+# Operations that Python refuses for some operands: a trace that computed one holds only where it is defined.
+PARTIAL = frozenset(
+    "pow shl shr fdiv ffloordiv fmod fpow ffloor fceil ftrunc fround fsqrt fcos fcosh fsin fsinh ftan fasin facos flog2".split()
+)
+_ERRORS = (ZeroDivisionError, ValueError, OverflowError, TypeError)
 
 
-def apply(name: str, *operands: Any) -> Any:
-    """The result; raises Undefined where there is none. A negative zero and nan are results like any other."""
+def exact(name: str, *operands: Any) -> Any:
+    """As `apply`, but ints may be of any size, as Python's are."""
+    if name in _LIMITED and not _LIMITED[name](*operands):
+        raise Undefined(f"{name}{operands} is beyond what a register computes exactly")
     try:
         result = OPS[name](*operands)
     except _ERRORS as error:
         raise Undefined(f"{name}{operands}: {error}") from error
+    if isinstance(result, complex):
+        raise Undefined(f"{name}{operands} is complex")
+    return result
+
+
+def apply(name: str, *operands: Any) -> Any:
+    """The result; raises Undefined where there is none. A negative zero and nan are results like any other."""
+    result = exact(name, *operands)
     if type(result) is int and abs(result) > _LARGEST:
         raise Undefined(f"{name}{operands} does not fit in 64 bits")
     return result
+
+
+def _is_exact(*operands: int) -> bool:
+    return all(abs(value) <= _EXACT for value in operands)
+
+
+_LIMITED: dict[str, Callable[..., bool]] = {
+    "pow": lambda a, b: 0 <= b <= 63 or b >= 0 and abs(a) <= 1,
+    "shl": lambda a, b: 0 <= b < 64, "shr": lambda a, b: 0 <= b < 64,
+    "tofloat": _is_exact, "truediv": _is_exact,
+}  # fmt: skip

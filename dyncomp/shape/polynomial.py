@@ -45,10 +45,10 @@ def lower_bound(e: Expr, range_of: Callable[[Expr], Range]) -> Number:
     low: Number = constant
     for monomial, coefficient in rests.items():
         if coefficient < 0:
-            low += coefficient * _most(monomial, ranges)
+            low = _plus(low, _times(coefficient, _most(monomial, ranges)))
     for monomial, coefficient in unshifted:
-        low += min(_times(coefficient, bound) for bound in _interval(monomial, ranges))
-    return -math.inf if math.isnan(low) else low
+        low = _plus(low, min(_times(coefficient, bound) for bound in _interval(monomial, ranges)))
+    return low
 
 
 def _shifted(
@@ -91,7 +91,7 @@ def _most(monomial: Monomial, ranges: dict[Expr, Range]) -> Number:
     most: Number = 1
     for atom, power in monomial:
         low, high = ranges[atom]
-        most = _times(most, (high - low) ** power)
+        most = _times(most, math.inf if high == math.inf else (high - low) ** power)
     return most
 
 
@@ -108,5 +108,15 @@ def _interval(monomial: Monomial, ranges: dict[Expr, Range]) -> Range:
     return low, high
 
 
+# Exact ints are of any size, so they must not meet an infinity in float arithmetic.
 def _times(a: Number, b: Number) -> Number:
-    return 0 if a == 0 or b == 0 else a * b
+    if a == 0 or b == 0:
+        return 0
+    if math.inf in (abs(a), abs(b)):
+        return math.inf if (a > 0) == (b > 0) else -math.inf
+    return a * b
+
+
+def _plus(low: Number, more: Number) -> Number:
+    """The sum of two lower bounds: one that is missing leaves none."""
+    return -math.inf if -math.inf in (low, more) else low + more

@@ -6,23 +6,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Sequence
 from typing import Any
 
 import sympy
 
-from dyncomp.shape.env import PinnedFloat, ShapeEnv, ShapeGuard
-from dyncomp.shape.functions import FALSE, TRUE, Expr, FloatConstant, IsPositive, IsZero
+from dyncomp.shape.env import SIZE_LIMIT, Defined, PinnedFloat, ShapeEnv, ShapeGuard
+from dyncomp.shape.functions import FALSE, TRUE, Expr, FloatConstant, IsPositive, IsZero, float_constant
 from dyncomp.shape.int_program import Instruction, Program
+from dyncomp.shape.relation import equal
 from dyncomp.shape.symbolic import Readings
 
+_REGISTER = 2**63 - 2  # any number that an input can hold is within
 
 class Compiler:
-    """Builds one program; equal expressions are computed once. `readings`: see `symbolic.value_program`."""
+    """Builds one program; equal expressions are computed once. `readings`: see `symbolic.value_program`. `whole`: nothing is
+    read but through them.
+    """
 
-    def __init__(self, env: ShapeEnv, readings: Readings | None = None):
-        self.env, self.readings = env, readings
+    def __init__(self, env: ShapeEnv, readings: Readings | None = None, whole: bool = False):
+        self.env, self.readings, self.whole = env, readings, whole
         self.inputs: dict[Any, int] = {}
         self.body: list[Instruction] = []  # operands: ("in", i) or ("at", i), numbered when all inputs are known
         self.texts: list[str] = []
@@ -81,7 +84,7 @@ class Compiler:
         if part is not None:
             return self.emit("floordiv", self._symbol(part[0]), self.emit("const", part[1]))
         origin = self.env.symbols[symbol].origin
-        if origin is None:
+        if origin is None or self.whole:
             return self.value(self._backed(symbol))
         return self.input(origin)
 
@@ -139,8 +142,42 @@ def _signs(e: Expr) -> tuple[list[Expr], list[Expr]]:
 
 def guard_program(env: ShapeEnv) -> Program | None:
     """All that a later call's numbers must fulfil to use what was traced; None if nothing."""
+    program = _guard_program(env, env.guards)
+    if program is None or _holds_now(env, program):
+        return program
+    return _guard_program(env, [g for guard in env.guards for g in _computable(env, guard)])
+
+
+def _holds_now(env: ShapeEnv, program: Program) -> bool:
+    """False if a step of it is beyond registers for the very call that was traced."""
+    hints: dict[Any, Any] = {info.origin: info.hint for info in env.symbols.values()}
+    hints.update((origin, env.hint(value)) for origin, value in env.equalities)
+    numbers = [hints[origin] for origin in program.inputs]
+    return None in numbers or program.run(numbers) is not None
+
+
+def _computable(env: ShapeEnv, guard: ShapeGuard) -> list[ShapeGuard]:
+    """The guard, or where its numbers are too large to be computed, guards that pin each symbol of it."""
     compiler = Compiler(env)
-    lows, highs, others = _fold_ranges(env)
+    _require(compiler, guard)
+    if _holds_now(env, compiler.finish()):
+        return [guard]
+    whole = {env.facts.parts[s][0] if s in env.facts.parts else s for s in guard.truth.free_symbols}
+    pins = [(symbol, env.symbols[symbol]) for symbol in sorted(whole, key=str)]
+    return [
+        ShapeGuard(
+            equal(symbol, sympy.Integer(info.hint))
+            if info.kind is int
+            else PinnedFloat(symbol, float_constant(info.hint)),
+            guard.line,
+        )
+        for symbol, info in pins
+    ]
+
+
+def _guard_program(env: ShapeEnv, guards: Sequence[ShapeGuard]) -> Program | None:
+    compiler = Compiler(env)
+    lows, highs, others = _fold_ranges(env, guards)
     for symbol, info in env.symbols.items():
         if info.origin is None or info.kind is not int:
             continue
@@ -163,6 +200,9 @@ def _require(compiler: Compiler, guard: ShapeGuard) -> None:
     truth, text = guard.truth, str(guard)
     if isinstance(truth, PinnedFloat):
         compiler.require(text, "require_bits", compiler.value(truth.args[0]), int(truth.args[1].args[0]))
+    elif isinstance(truth, Defined):
+        compiler.value(truth.args[0])  # ends the program where it has no result
+        compiler.require(text, "require", compiler.emit("const", 1))
     elif isinstance(truth, IsZero):
         up, down = _signs(truth.args[0])
         compiler.require(text, "require_eq", compiler._total(up), compiler._total(down))
@@ -170,12 +210,12 @@ def _require(compiler: Compiler, guard: ShapeGuard) -> None:
         compiler.require(text, "require", compiler.value(truth))
 
 
-def _fold_ranges(env: ShapeEnv) -> tuple[dict[Expr, Any], dict[Expr, Any], list[ShapeGuard]]:
+def _fold_ranges(env: ShapeEnv, guards: Sequence[ShapeGuard]) -> tuple[dict[Expr, Any], dict[Expr, Any], list[ShapeGuard]]:
     """Guards on one symbol alone join its range: (lows, highs, the other guards)."""
     lows = {symbol: _finite(info.range[0]) for symbol, info in env.symbols.items()}
     highs = {symbol: _finite(info.range[1]) for symbol, info in env.symbols.items()}
     others = []
-    for guard in env.guards:
+    for guard in guards:
         bound = _bound_of(guard.truth)
         if bound is None or bound[0] not in lows:
             others.append(guard)
@@ -203,17 +243,28 @@ def _bound_of(truth: Expr) -> tuple[Expr, int | None, int | None] | None:
 
 
 def _finite(bound: Any) -> int | None:
-    return None if math.isinf(bound) else int(bound)
+    return None if abs(bound) > _REGISTER else int(bound)
 
 
 def _end(bound: int | None) -> str:
-    return "..." if bound is None else str(bound)
+    return "..." if bound is None or bound >= SIZE_LIMIT else str(bound)
 
 
 def value_program(env: ShapeEnv, values: Sequence[Expr], readings: Readings | None = None) -> Program:
     """Computes expressions (of backed symbols) from the numbers of a call."""
     compiler = Compiler(env, readings)
     return compiler.finish([compiler.value(env.facts.simplify(value)) for value in values])
+
+
+def fact_program(
+    env: ShapeEnv, values: Sequence[Expr], facts: Sequence[Expr], readings: Readings, whole: bool = False
+) -> Program:
+    """The same, followed by truths that are facts by now: these are compiled as they were before they were learned, since by now
+    they simplify to true. `whole`: the readings cover all symbols. Raises KeyError for a symbol that nothing gives.
+    """
+    compiler = Compiler(env, readings, whole)
+    results = [compiler.value(env.facts.simplify(value)) for value in values]
+    return compiler.finish([*results, *[compiler.value(fact) for fact in facts]])
 
 
 def reading_of(e: Expr) -> tuple[Expr, int, int] | None:

@@ -14,8 +14,9 @@ from dyncomp.shape.functions import FALSE, ONE, TRUE, Expr, FloorDiv, IsPositive
 
 _SPLITS = 3  # nested case distinctions on a maximum or minimum
 _MOST_FACTS = 64
-# No sum of sizes comes near it: memory ends first. "To the end" in a slice is written as 2**63 - 1.
+# "To the end" in a slice is written as 2**63 - 1. A number of elements that only the running program tells stays below.
 _BEYOND = 2**62
+_SMALL = 2**12
 
 
 def prove(facts: Facts, truth: Expr) -> bool | None:
@@ -63,7 +64,7 @@ def _at_least(facts: Facts, e: Expr, splits: int) -> bool:
     """e >= 0 follows."""
     if e.is_Integer:
         return bool(e >= 0)
-    if e.as_coeff_Add()[0] >= _BEYOND or facts.low(e) >= 0:
+    if facts.low(e) >= 0 or e.as_coeff_Add()[0] >= _BEYOND and _is_count(facts, e):
         return True
     if any(facts.low(e - known) + low >= 0 for known, low in list(facts.bounds.items())[:_MOST_FACTS]):
         return True
@@ -90,3 +91,14 @@ def _cases(e: Expr, atom: Expr) -> tuple[list[Expr], Callable[[Iterable[bool]], 
         least = dividend - (divisor - ONE) if coefficient > 0 else dividend
         return [sympy.expand(divisor * (e - coefficient * atom) + coefficient * least)], all
     return [], all
+
+
+def _is_count(facts: Facts, e: Expr) -> bool:
+    """Constant apart, a few products of sizes, some known only to the running program: no guard could be asked instead."""
+    late = False
+    for term in sympy.Add.make_args(e.as_coeff_Add()[1]):
+        coefficient, factors = term.as_coeff_mul()
+        if abs(coefficient) > _SMALL or any(facts.range(factor)[0] < 0 for factor in factors):
+            return False
+        late = late or any(map(facts.is_late, term.free_symbols))
+    return late

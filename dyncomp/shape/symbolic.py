@@ -67,6 +67,23 @@ def value_program(env: ShapeEnv, numbers: Sequence[Any], readings: Readings | No
     return engine.value_program(env, exprs, readings)  # type: ignore[no-any-return]
 
 
+def fact_program(
+    env: ShapeEnv, numbers: Sequence[Any], facts: Sequence[Any], readings: Readings, whole: bool = False
+) -> Program:
+    """Computes numbers, and then truths (expressions) of `env.asserts`; see `program.fact_program`."""
+    exprs = [env.expr_of(number) for number in numbers]
+    engine = importlib.import_module("dyncomp.shape.program")
+    return engine.fact_program(env, exprs, facts, readings, whole)  # type: ignore[no-any-return]
+
+
+def late_symbol(number: Any) -> Any:
+    """The symbol of a number that is one which only the running program gives; None for all others."""
+    if not is_symbolic(number):
+        return None
+    e = number.node.expr
+    return e if e.is_Symbol and number.node.shape_env.is_late(e) else None
+
+
 def reading_of(env: ShapeEnv, number: Any) -> tuple[Any, int, int] | None:
     """(symbol, scale, shift) of a number that is scale * symbol + shift."""
     return importlib.import_module("dyncomp.shape.program").reading_of(env.expr_of(number))  # type: ignore[no-any-return]

@@ -76,6 +76,10 @@ class Tracer(Protocol):
     def guard(self, source: Source, kind: str, payload: Any = None) -> None:
         """Records one check of the contract's table."""
 
+    def pin_offsets(self, value: Value | None = None) -> None:
+        """What follows depends on the storage offsets of outside tensors, which are not guarded otherwise."""
+        ...
+
     def graph_call(self, fn: Any, args: Sequence[Value], kwargs: dict[str, Value] | None = None) -> Value:
         """A graph node calling `fn` (a str: that method of args[0]); runs it on fakes; errors of the program
         raise."""
@@ -88,6 +92,9 @@ class Tracer(Protocol):
 
     def bind_number(self, number: Any, node: Any) -> None:
         """This node gives a number that the graph computes."""
+
+    def bind_sizes(self, sizes: Sequence[Any], node: Any) -> None:
+        """This node is a tensor of these sizes, some of which the graph alone may tell."""
 
     def inline(self, function: Value, args: Sequence[Value], kwargs: dict[str, Value] | None = None) -> Value:
         """Runs a Python function's bytecode symbolically and returns what it returns."""

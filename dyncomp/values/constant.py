@@ -90,6 +90,10 @@ class ConstantValue(Value):
     def is_constant(self) -> bool:
         return True
 
+    def is_running(self, tx: Tracer) -> bool:
+        """True for a number of the call that the graph should compute with, whatever its value (`running_number`)."""
+        return False
+
     def as_constant(self) -> Any:
         return self.value
 
@@ -133,6 +137,8 @@ class ConstantValue(Value):
     ) -> Value | None:
         if not isinstance(other, ConstantValue):
             return self._with_structure(tx, op, other, reflected)
+        if other.is_running(tx) and not self.is_running(tx):
+            return None  # the other operand knows more
         left, right = (other, self) if reflected else (self, other)
         if (left.unread or right.unread) and (op, type(left._value), type(right._value)) in _DEFERRABLE:
             left.python_type()
@@ -244,7 +250,7 @@ def fold_call(tx: Tracer, function: Any, args: Sequence[Value], kwargs: dict[str
     return tx.constant(result)
 
 
-@wrap_type(*(cls for cls in SCALAR_TYPES if cls is not int), *TORCH_TYPES)
+@wrap_type(*(cls for cls in SCALAR_TYPES if cls not in (int, float)), *TORCH_TYPES)  # these: sym_number.py
 def wrap_scalar(tx: Tracer, obj: Any, source: Any) -> Value:
     return ConstantValue(obj, source, tx)
 

@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.autograd.grad_mode import _exit_inference_mode
 
 from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import Call, Const
 from dyncomp.values import registry
 from dyncomp.values.base import NotConstant, Tracer, Value
+from dyncomp.values.saved_state import SDPA, SavedState, exit_inference, leave_autocast
 
 Setting = tuple[Any, tuple[Any, ...]]  # (setter, arguments without the value)
 
@@ -35,10 +35,7 @@ def _pairs() -> dict[Any, tuple[Any, int]]:
         torch.set_autocast_dtype: (torch.get_autocast_dtype, 1),
         torch.set_autocast_cache_enabled: (torch.is_autocast_cache_enabled, 0),
     }
-    for name in ("flash", "mem_efficient", "math", "cudnn", "overrideable", "fa3"):
-        setter, getter = f"_set_sdp_use_{name}", f"_get_{name}_sdp_enabled"
-        if hasattr(torch._C, setter) and hasattr(torch._C, getter):
-            pairs[getattr(torch._C, setter)] = (getattr(torch._C, getter), 0)
+    pairs.update({setter: (getter, 0) for setter, getter in SDPA})
     return pairs
 
 
@@ -47,6 +44,7 @@ SETTERS = _pairs()
 _COVERED = (torch.is_grad_enabled, torch.is_autocast_enabled)
 _call = operator.methodcaller("__call__")
 _NESTING = {torch.autocast_increment_nesting: 1, torch.autocast_decrement_nesting: -1}
+_STATE_NODES = frozenset({*SETTERS, *_NESTING, leave_autocast})
 
 
 @dataclasses.dataclass
@@ -82,13 +80,12 @@ def restore(tx: Tracer) -> None:
     """Puts the real state back as it was when the trace began."""
     state = trace_state(tx)
     while state.open_guards:
-        _exit_inference_mode(state.open_guards.pop())
+        exit_inference(state.open_guards.pop())
     for (setter, chosen), before in state.initial.items():
         setter(*chosen, before)
     while state.nesting > 0:
         state.nesting -= 1
-        if torch.autocast_decrement_nesting() == 0:
-            torch.clear_autocast_cache()
+        leave_autocast()
     while state.nesting < 0:
         state.nesting += 1
         torch.autocast_increment_nesting()
@@ -104,11 +101,9 @@ def balance(tx: Tracer) -> None:
         leave_node(tx, setter, (*chosen, state.initial[setter, chosen]))
         tx.effects.call(setter, *map(tx.constant, (*chosen, now)))
     entered, left = torch.autocast_increment_nesting, torch.autocast_decrement_nesting
-    for _ in range(abs(state.nesting)):
+    for _ in range(abs(state.nesting)):  # a block goes on after the graph, and with it the weights cast so far
         leave_node(tx, left if state.nesting > 0 else entered, ())
-        tx.effects.call(entered if state.nesting > 0 else left)
-    if state.nesting > 0:
-        leave_node(tx, torch.clear_autocast_cache, ())
+        tx.effects.call(entered if state.nesting > 0 else leave_autocast)
 
 
 def guarded_answer(tx: Tracer, getter: Any, chosen: tuple[Any, ...]) -> Any:
@@ -146,8 +141,10 @@ def set_flag(tx: Tracer, setter: Any, args: Sequence[Value], kwargs: dict[str, V
 
 
 def nest(tx: Tracer, function: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """How many blocks are open around the frame is not guarded, so the node of a block's end looks for itself."""
     trace_state(tx).nesting += _NESTING[function]
-    return _run(tx, function, ())
+    leave_node(tx, function if _NESTING[function] > 0 else leave_autocast, ())
+    return tx.constant(function())
 
 
 def _run(tx: Tracer, function: Any, args: Sequence[Any]) -> Value:
@@ -179,22 +176,18 @@ def _register() -> None:
 
 def sets_state(graph: Any) -> bool:
     """True if running the graph node by node changes torch's state on the way."""
-    return any(node.op == "call_function" and node.target in SETTERS for node in graph.nodes)
+    return any(node.op == "call_function" and node.target in _STATE_NODES for node in graph.nodes)
 
 
 def restoring(compiled: Callable[..., Any]) -> Callable[..., Any]:
     """The same graph; where it raises half-way, torch's state comes back as it was."""
 
     def call(*inputs: Any) -> Any:
-        grad, cache = torch.is_grad_enabled(), torch.is_autocast_cache_enabled()
-        enabled, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+        kept = SavedState()
         try:
             return compiled(*inputs)
         except BaseException:
-            torch._C._set_grad_enabled(grad)
-            torch.set_autocast_enabled("cpu", enabled)
-            torch.set_autocast_dtype("cpu", dtype)
-            torch.set_autocast_cache_enabled(cache)
+            kept.put_back()
             raise
 
     return call
@@ -202,7 +195,14 @@ def restoring(compiled: Callable[..., Any]) -> Callable[..., Any]:
 
 @registry.on_call(torch.clear_autocast_cache)
 def clear_cache(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-    return _run(tx, torch.clear_autocast_cache, ())
+    """After the end of the outermost block that node does it. Elsewhere the program wants it done for its own reasons, to casts
+    that code outside of the graph made, too."""
+    torch.clear_autocast_cache()
+    last = next(iter(reversed(tx.graph.nodes)), None)
+    if last is None or last.target is not leave_autocast:
+        leave_node(tx, torch.clear_autocast_cache, ())
+        tx.effects.call(torch.clear_autocast_cache)
+    return tx.constant(None)
 
 
 _register()

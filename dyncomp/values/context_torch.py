@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 import torch.nn.attention
-from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 
 from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import Source
@@ -22,6 +21,7 @@ from dyncomp.values import registry
 from dyncomp.values.base import Tracer, Value
 from dyncomp.values.constant import ConstantValue
 from dyncomp.values.context_state import leave_node, trace_state
+from dyncomp.values.saved_state import enter_inference, exit_inference
 
 
 class InferenceGuardValue(Value):
@@ -46,17 +46,17 @@ class InferenceGuardValue(Value):
         return super().call_method(tx, name, args, kwargs)
 
     def _enter(self, tx: Tracer) -> Value:
-        self._real = _enter_inference_mode(self._mode)
+        self._real = enter_inference(self._mode)
         trace_state(tx).open_guards.append(self._real)
-        self._node = leave_node(tx, _enter_inference_mode, (self._mode,))
+        self._node = leave_node(tx, enter_inference, (self._mode,))
         return tx.constant(None)
 
     def _exit(self, tx: Tracer) -> Value:
         if self._real is None:
             raise GraphBreak("context-manager", "leaving an inference mode that was not entered")
-        _exit_inference_mode(self._real)
+        exit_inference(self._real)
         trace_state(tx).open_guards.remove(self._real)
-        leave_node(tx, _exit_inference_mode, (self._node,))
+        leave_node(tx, exit_inference, (self._node,))
         self._real = None
         return tx.constant(None)
 

@@ -27,6 +27,7 @@ from dyncomp.guards.source import (
     Weak,
 )
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
+from dyncomp.values.builtin_kind import BoundBuiltin
 from dyncomp.values.constant import fold_call
 from dyncomp.values.mapping import ComposedKey, DictValue, IdentityKey
 from dyncomp.values.pure import is_pure
@@ -205,7 +206,15 @@ class FunctionValue(Value):
         if not isinstance(self.source, Weak | Const):
             tx.guard(self._reached(), "id", self.outside)
 
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if name == "__get__" and args and not kwargs:
+            is_none = args[0].is_constant() and args[0].as_constant() is None
+            return self if is_none else BoundMethodValue(self, args[0])
+        return super().call_method(tx, name, args, kwargs)
+
     def getattr(self, tx: Tracer, name: str) -> Value:
+        if name == "__get__":
+            return BoundBuiltin(self, name)
         if name == "__dict__":
             return self._namespace(tx)
         if self.outside is not None and name in _MEMBERS:

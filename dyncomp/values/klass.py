@@ -112,6 +112,8 @@ class ClassValue(Value):
         return None
 
     def getitem(self, tx: Tracer, key: Value) -> Value:
+        if (done := self._by_metaclass(tx, "__getitem__", key)) is not None:
+            return done
         meta = class_lookup(type(self.cls), "__getitem__")
         if meta is ABSENT and not key.is_constant():
             raise GraphBreak("unsupported-object", f"{self.cls.__name__}[...]")
@@ -120,17 +122,31 @@ class ClassValue(Value):
         except (TypeError, KeyError) as error:
             tx.raise_real(error)
 
+    def _by_metaclass(self, tx: Tracer, name: str, *args: Value) -> Value | None:
+        """What a special method that is a Python function of the metaclass does; None if there is none. Members of an enumeration
+        never change."""
+        meta = class_lookup(type(self.cls), name)
+        if not isinstance(meta, types.FunctionType) or type(self.cls).__module__ == "enum":
+            return None
+        return tx.call(tx.constant(meta), [self, *args])
+
     def iterate(self, tx: Tracer) -> Value:
+        if (done := self._by_metaclass(tx, "__iter__")) is not None:
+            return done.iterate(tx)
         if class_lookup(type(self.cls), "__iter__") is ABSENT:
             tx.raise_(TypeError, f"'{type(self.cls).__name__}' object is not iterable")
         return tx.constant(tuple(self.cls)).iterate(tx)  # type: ignore[arg-type]
 
     def length(self, tx: Tracer) -> Value:
+        if (done := self._by_metaclass(tx, "__len__")) is not None:
+            return done
         if class_lookup(type(self.cls), "__len__") is ABSENT:
             tx.raise_(TypeError, f"object of type '{type(self.cls).__name__}' has no len()")
         return tx.constant(len(self.cls))  # type: ignore[arg-type]
 
     def contains(self, tx: Tracer, item: Value) -> Value:
+        if (done := self._by_metaclass(tx, "__contains__", item)) is not None:
+            return tx.constant(done.truth(tx))
         if class_lookup(type(self.cls), "__contains__") is ABSENT or not item.is_constant():
             return super().contains(tx, item)
         return tx.constant(item.as_constant() in self.cls)  # type: ignore[operator]

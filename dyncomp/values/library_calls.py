@@ -7,17 +7,15 @@ import dataclasses
 import functools
 import inspect
 import itertools
-import logging
 import operator
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import SlotAttr, Source
-from dyncomp.values.base import ABSENT, Builder, Tracer, Value
-from dyncomp.values.constant import ConstantValue, fold_call
+from dyncomp.values.base import Builder, Tracer, Value
+from dyncomp.values.constant import fold_call
 from dyncomp.values.exception import exception_triple
 from dyncomp.values.function import BoundMethodValue
 from dyncomp.values.iterators import (
@@ -94,33 +92,6 @@ def wrap_partial(tx: Tracer, obj: Any, source: Source) -> Value:
     assert isinstance(keywords, DictValue)
     kwargs = {key.as_constant(): value for key, value in keywords.entries(tx)}
     return PartialValue(function, args, kwargs, source)
-
-
-@call_if(
-    lambda fn: isinstance(fn, functools._lru_cache_wrapper) and fn.__name__.endswith("_once"), priority=55
-)
-def call_once(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
-    """`logger.warning_once(text)`: the cache makes all calls but the first do nothing, so the first is made
-    here."""
-    real = [arg.as_constant() if arg.is_constant() else arg.real() for arg in args]
-    if kwargs or not isinstance(real[0], logging.Logger) or any(obj is ABSENT for obj in real):
-        raise GraphBreak("side-effect", f"call of {fn.__qualname__}")
-    fn(*real)
-    return tx.constant(None)
-
-
-@call_if(lambda fn: isinstance(fn, functools._lru_cache_wrapper), priority=60)
-def call_cached(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
-    """Constants in, constant out: the cached answer, which is what every later call would get, whatever else
-    changed.
-
-    Anything else: the function behind the cache is traced; its cache is neither read nor filled.
-    """
-    if all(isinstance(arg, ConstantValue) for arg in (*args, *kwargs.values())):
-        answer = fold_call(tx, fn, args, kwargs)
-        if isinstance(answer, ConstantValue):
-            return answer
-    return tx.call(tx.constant(fn.__wrapped__), args, kwargs)
 
 
 @on_call(functools.reduce)

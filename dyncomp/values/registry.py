@@ -20,6 +20,7 @@ WRAP_IF: list[tuple[int, Callable[[Any], bool], Factory]] = []
 CALLS: dict[Any, Handler] = {}
 CALL_IF: list[tuple[int, Callable[[Any], bool], FamilyHandler]] = []
 RESULT_IF: list[tuple[Callable[[Any], bool], ResultFactory]] = []
+TENSOR_METHODS: dict[str, list[Handler]] = {}  # name -> rules (tx, tensor, args, kwargs) -> Value | None
 GRAPH_ENDS: list[Callable[[Any], None]] = []  # (tx): the graph is complete, its output not yet made
 TRACE_ENDS: list[Callable[[Any], None]] = []  # (tx): the trace is over, however it ended
 
@@ -83,6 +84,25 @@ def result_if(predicate: Callable[[Any], bool]) -> Callable[[ResultFactory], Res
         return factory
 
     return register
+
+
+def on_tensor_method(name: str) -> Callable[[Handler], Handler]:
+    """`rule(tx, tensor, args, kwargs)` answers a call of this tensor method before the tensor does, or gives None."""
+
+    def register(rule: Handler) -> Handler:
+        TENSOR_METHODS.setdefault(name, []).append(rule)
+        return rule
+
+    return register
+
+
+def tensor_method(tx: Any, tensor: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """What the first rule that has an answer gives, or None."""
+    for rule in TENSOR_METHODS.get(name, ()):
+        found = rule(tx, tensor, args, kwargs)
+        if found is not None:
+            return found
+    return None
 
 
 def at_graph_end(function: Callable[[Any], None]) -> Callable[[Any], None]:

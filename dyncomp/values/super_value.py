@@ -5,10 +5,11 @@ from __future__ import annotations
 import types
 
 from dyncomp.errors import GraphBreak
+from dyncomp.guards.source import ClassAttr
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
 from dyncomp.values.exception import ExceptionValue
 from dyncomp.values.function import BoundMethodValue
-from dyncomp.values.instance import InstanceValue
+from dyncomp.values.instance import InstanceValue, class_lookup
 from dyncomp.values.klass import ClassValue
 
 
@@ -31,6 +32,7 @@ class SuperValue(Value):
         as_class = isinstance(receiver, ClassValue) and self.start in receiver.cls.__mro__
         cls = receiver.cls if as_class else receiver.python_type()  # type: ignore[attr-defined]
         raw = next((k.__dict__[name] for k in self._behind(cls) if name in k.__dict__), ABSENT)
+        self._guard_classes(tx, cls, name)
         if raw is ABSENT:
             tx.raise_(AttributeError, f"'super' object has no attribute {name!r}")
         if as_class:
@@ -44,6 +46,16 @@ class SuperValue(Value):
                 return BoundMethodValue(tx.constant(raw), receiver)
             return receiver.bind(tx, name, raw)
         raise GraphBreak("unsupported-object", f"super() of {receiver.describe()}")
+
+    def _guard_classes(self, tx: Tracer, cls: type, name: str) -> None:
+        """What each class up to the one that has the attribute finds under its name: any of them may be given another later."""
+        for one in self._behind(cls):
+            source = tx.constant(one).source
+            found = class_lookup(one, name)
+            if source is not None and found is not ABSENT:
+                tx.guard(ClassAttr(source, name), "id", found)
+            if name in one.__dict__:
+                return
 
     def _behind(self, cls: type) -> tuple[type, ...]:
         mro = cls.__mro__

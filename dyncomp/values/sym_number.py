@@ -53,7 +53,8 @@ class SymNumberValue(Value):
         try:
             return self.python_type()(self.number)
         except DataDependent as error:
-            raise GraphBreak("data-dependent-value", str(error)) from error
+            reason = "data-dependent-branch" if isinstance(self.number, torch.SymBool) else "data-dependent-value"
+            raise GraphBreak(reason, str(error), error.cure) from error
 
     def key(self, tx: Tracer) -> Hashable:
         return self.as_constant()  # type: ignore[no-any-return]
@@ -123,7 +124,7 @@ def asked(question: Callable[[], Any]) -> Any:
     try:
         return question()
     except DataDependent as error:
-        raise GraphBreak("data-dependent-branch", str(error)) from error
+        raise GraphBreak("data-dependent-branch", str(error), error.cure) from error
 
 
 def compute(tx: Tracer, function: Callable[..., Any], *operands: Value) -> Value:
@@ -131,8 +132,16 @@ def compute(tx: Tracer, function: Callable[..., Any], *operands: Value) -> Value
     real = [operand.number if isinstance(operand, SymNumberValue) else operand.as_constant() for operand in operands]
     try:
         result = asked(lambda: function(*real))
-    except (ArithmeticError, TypeError, ValueError) as error:
+    except GraphBreak:
+        raise
+    except ZeroDivisionError as error:
         tx.raise_real(error)
+    except (ArithmeticError, TypeError, ValueError, RuntimeError):  # torch's own checks are the last kind
+        # An error of Python's, or beyond the engine: the numbers themselves tell which.
+        try:
+            result = function(*[operand.as_constant() for operand in operands])
+        except (ArithmeticError, TypeError, ValueError) as error:
+            tx.raise_real(error)
     return wrap_number(tx, result)
 
 
@@ -194,34 +203,15 @@ for _function, _symbolic in _FUNCTIONS.items():
     _register(_function, _symbolic)
 
 
-@registry.on_call(torch._check)
-def _check(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-    """The condition is a fact from here on; where it fails, eager's error."""
-    condition = args[0] if args else kwargs["cond"]
-    if isinstance(condition, SymNumberValue) and isinstance(condition.number, torch.SymBool):
-        holds = condition.number.node.expect_true("", 0)
-    else:
-        holds = condition.truth(tx)
-    if not holds:
-        message = args[1] if len(args) > 1 else kwargs.get("message")
-        given = () if message is None or _is_none(message) else (tx.call(message, []),)
-        tx.raise_(RuntimeError, *given or ("Expected cond to be True, but got False.",))
-    return tx.constant(None)
-
-
-def _is_none(value: Value) -> bool:
-    return value.is_constant() and value.as_constant() is None
-
-
-@registry.wrap_type(int)
-def wrap_int(tx: Tracer, obj: int, source: Any) -> Value:
+@registry.wrap_type(int, float)
+def wrap_outside_number(tx: Tracer, obj: int | float, source: Any) -> Value:
     number = tx.sizes.number(obj, source)
     return ConstantValue(obj, source, tx) if number is None else SymNumberValue(tx, number, source)
 
 
 def _load_number(builder: Builder, origin: Number) -> None:
     """Pushes the number that the call brought."""
-    if origin.what == "int":
+    if origin.what in ("int", "float"):
         builder.load_source(origin.source)
         return
     builder.load_const(torch.Tensor.size if origin.what == "size" else torch.Tensor.stride)

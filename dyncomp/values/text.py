@@ -50,5 +50,7 @@ def format_value(tx: Tracer, value: Value, conversion: Callable[[Any], str] | No
         if not isinstance(value, InstanceValue) or class_lookup(value.cls, "__format__") is object.__format__:
             return text_of(tx, value)
     if not value.is_constant():
+        if value.symbolic:
+            value.as_constant()  # the break that tells where the number comes from
         raise GraphBreak("unsupported-object", f"formatting {value.describe()}")
     return fold(tx, format, value, spec)

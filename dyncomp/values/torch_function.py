@@ -24,6 +24,7 @@ from dyncomp.values import registry
 from dyncomp.values.base import NotConstant, Tracer, Value
 from dyncomp.values.builtin import BuiltinValue
 from dyncomp.values.constant import fold_call
+from dyncomp.values.running_number import in_torch_optim
 from dyncomp.values.torch_tensor import SubclassTensorValue, TensorValue
 
 _OPERATOR_CLASSES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
@@ -210,8 +211,11 @@ def has_override(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) ->
 
 @registry.on_call(torch.compiler.is_compiling)
 def is_compiling(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-    """True, as the function documents: libraries use it to choose code without branches on values."""
-    return tx.constant(True)
+    """True, as the function documents: libraries use it to choose code without branches on values.
+
+    False in torch.optim, which would choose formulas that round otherwise than eager's.
+    """
+    return tx.constant(not in_torch_optim(tx))
 
 
 _register_tables()

@@ -20,11 +20,11 @@ import torch
 
 from dyncomp._frame import _core
 from dyncomp.errors import GraphBreak
-from dyncomp.fake import DataDependentValue, FakeTensor, UnsupportedTensor
+from dyncomp.fake import FakeTensor, UnsupportedTensor
 from dyncomp.guards.plain import know
 from dyncomp.guards.source import Const, SlotAttr, Source, Weak, attribute
 from dyncomp.shape.symbolic import is_symbolic
-from dyncomp.values import registry, torch_names
+from dyncomp.values import registry, tensor_numbers, torch_names
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
 from dyncomp.values.instance import class_lookup
 from dyncomp.values.mapping import IdentityKey
@@ -33,6 +33,7 @@ from dyncomp.values.operators import BINARY, COMPARE, INPLACE, UNARY
 PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter)
 
 _NUMBER = (int, float, complex, bool)
+_OPERATOR_NAMES = {operation: name for name, operation in reversed(torch_names.DUNDER_OPERATORS.items())}
 _A_TENSOR = Const(know("a tensor", torch.empty(0)), "a tensor")  # stands for all of them where their class is guarded
 
 
@@ -45,6 +46,7 @@ class TensorValue(Value):
         self._node = node
         self._fake = fake
         self._class: type = torch.Tensor if obj is None else type(obj)
+        self.grad: Value | None = None  # what the program assigned to `.grad`
 
     # -- what it is
     def python_type(self) -> type:
@@ -79,6 +81,8 @@ class TensorValue(Value):
             if layout is not None:
                 spec = spec._replace(sizes=_opened(layout[0]), strides=_opened(layout[1]))
             tx.guard(self.source, "tensor", spec)
+            if (unmarked := tx.sizes.mark_guard(self._obj, self.source)) is not None:
+                tx.guard(*unmarked)
             _known(tx)[id(self._fake)] = self
         return self._fake
 
@@ -103,12 +107,14 @@ class TensorValue(Value):
 
     # -- attributes
     def getattr(self, tx: Tracer, name: str) -> Value:
-        if name in torch_names.METADATA_ATTRIBUTES:
+        if name in torch_names.METADATA_ATTRIBUTES and not self._is_replaced(tx, name):
             return tx.constant(getattr(self.fake(tx), name))
-        if name in torch_names.GRAPH_ATTRIBUTES:
+        if name in torch_names.GRAPH_ATTRIBUTES and not self._is_replaced(tx, name):
             return tx.graph_call(getattr, [self, tx.constant(name)])
         if name == "__class__":
             return tx.constant(self._class)
+        if name == "grad" and self.grad is not None:
+            return self.grad
         if name in torch_names.GUARDED_ATTRIBUTES and self._obj is not None and self.source is not None:
             return tx.wrap(getattr(self._obj, name), SlotAttr(self.source, name))
         if name == "grad" and not self.fake(tx).requires_grad:
@@ -120,6 +126,8 @@ class TensorValue(Value):
         member = self._class_attribute(tx, name)
         if _is_users_method(member):
             return tx.bind_method(member, self)
+        if type(member) is property and _is_users_method(member.fget):
+            return tx.call(tx.bind_method(member.fget, self), [])
         if callable(getattr(self._class, name, None)):
             return TensorMethodValue(self, name)
         if member is ABSENT:
@@ -136,15 +144,40 @@ class TensorValue(Value):
         return tx.wrap(own[name], attribute(self.source, name))
 
     def setattr(self, tx: Tracer, name: str, value: Value) -> None:
+        if name == "grad" and self._takes_grad(tx, value):
+            self.set_grad(tx, value)
+            return
         reason = "autograd" if name in ("requires_grad", "grad") else "unsupported-mutation"
         raise GraphBreak(reason, f"setting attribute {name!r} of a tensor")
 
+    def _takes_grad(self, tx: Tracer, value: Value) -> bool:
+        """True for an assignment that cannot fail: None, or a tensor like this one."""
+        if self._obj is None or self.source is None:
+            return False
+        if value.is_constant():
+            return value.as_constant() is None
+        if not isinstance(value, TensorValue) or value is self:
+            return False
+        mine, its = self.fake(tx), value.fake(tx)
+        return bool(mine.shape == its.shape and mine.dtype == its.dtype and mine.device == its.device)
+
+    def set_grad(self, tx: Tracer, value: Value) -> None:
+        """`self.grad = value`, done after the graph has run."""
+        self.grad = value
+        tx.effects.touch_grad(self)
+
     # -- calls
     def call_method(self, tx: Tracer, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if name in torch_names.METADATA_METHODS:
+        if name in registry.TENSOR_METHODS:
+            found = registry.tensor_method(tx, self, name, args, kwargs)
+            if found is not None:
+                return found  # type: ignore[no-any-return]
+        if name in torch_names.METADATA_METHODS and not self._is_replaced(tx, name):
+            if name == "storage_offset":
+                tx.pin_offsets(self)
             return self._metadata(tx, name, args, kwargs)
-        if name in torch_names.NUMBER_METHODS and not args and not kwargs:
-            return tx.constant(torch_names.NUMBER_METHODS[name](self._number(tx, f"Tensor.{name}()")))
+        if (number := self._as_number(tx, name, args, kwargs)) is not None:
+            return number
         if name in torch_names.METHOD_BREAKS:
             raise GraphBreak(torch_names.METHOD_BREAKS[name], f"Tensor.{name}()")
         if name.startswith("__") and (handled := self._dunder(tx, name, args)) is not None:
@@ -157,11 +190,35 @@ class TensorValue(Value):
             return tx.call(self.getattr(tx, name), args, kwargs)
         return tx.graph_call(name, [self, *args], kwargs)
 
+    def _as_number(
+        self, tx: Tracer, name: str, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> Value | None:
+        """The result of a method that takes the data out of the tensor; None if this is another, or breaks the graph."""
+        if args or kwargs:
+            return None
+        if name in torch_names.NUMBER_METHODS:
+            return tensor_numbers.number_method(tx, self, name)
+        if name == "tolist":
+            return tensor_numbers.tolist(tx, self)
+        return tensor_numbers.index_number(tx, self) if name == "__index__" else None
+
     def _class_attribute(self, tx: Tracer, name: str) -> Any:
         """What the tensor class has under a name, which a program may replace at any time."""
         raw = class_lookup(self._class, name)
-        tx.guard(_A_TENSOR, "class_attrs", ((name, _core.ABSENT if raw is ABSENT else raw),))
+        usual = self.source is None or class_lookup(torch.Tensor, name) is raw
+        holder: Any = _A_TENSOR if usual else self.source
+        tx.guard(holder, "class_attrs", ((name, _core.ABSENT if raw is ABSENT else raw),))
         return raw
+
+    def _is_replaced(self, tx: Tracer, name: str) -> bool:
+        """True if a program has put something of its own in the place of a member of torch's."""
+        raw = self._class_attribute(tx, name)
+        return _is_users_method(raw) or type(raw) is property and _is_users_method(raw.fget)
+
+    def _users_operator(self, tx: Tracer, kind: str, symbol: str, args: Sequence[Value]) -> Value | None:
+        """What the function does that a program has put in the place of an operator of torch's; None if it has not."""
+        raw = self._class_attribute(tx, _OPERATOR_NAMES[kind, symbol])
+        return tx.call(tx.bind_method(raw, self), args) if _is_users_method(raw) else None
 
     def _metadata(self, tx: Tracer, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         fake = self.fake(tx)
@@ -201,15 +258,23 @@ class TensorValue(Value):
 
     # -- items
     def getitem(self, tx: Tracer, key: Value) -> Value:
-        return tx.graph_call(operator.getitem, [self, key])
+        if (done := self._users_operator(tx, "item", "get", [key])) is not None:
+            return done
+        tensor, rest = tensor_numbers.select_numbers(tx, self, tensor_numbers.key_with_numbers(tx, key))
+        return tensor if rest is None else tx.graph_call(operator.getitem, [tensor, rest])
 
     def setitem(self, tx: Tracer, key: Value, value: Value) -> None:
-        tx.graph_call(operator.setitem, [self, key, value])
+        if self._users_operator(tx, "item", "set", [key, value]) is not None:
+            return
+        tensor, rest = tensor_numbers.select_numbers(tx, self, tensor_numbers.key_with_numbers(tx, key))
+        tx.graph_call(operator.setitem, [tensor, tx.constant(...) if rest is None else rest, value])
 
     def contains(self, tx: Tracer, item: Value) -> Value:
         raise GraphBreak("data-dependent-value", "`in` on a tensor")
 
     def unpack(self, tx: Tracer) -> list[Value]:
+        if (done := self._users_operator(tx, "item", "iter", [])) is not None:
+            return done.unpack(tx)
         if self.fake(tx).ndim == 0:
             tx.raise_(TypeError, "iteration over a 0-d tensor")
         if self.fake(tx).shape[0] == 0:
@@ -217,34 +282,36 @@ class TensorValue(Value):
         return tx.graph_call("unbind", [self, tx.constant(0)]).unpack(tx)
 
     def iterate(self, tx: Tracer) -> Value:
+        if (done := self._users_operator(tx, "item", "iter", [])) is not None:
+            return done
         if self.fake(tx).ndim == 0:
             tx.raise_(TypeError, "iteration over a 0-d tensor")
         return tx.graph_call("unbind", [self, tx.constant(0)]).iterate(tx)
 
     def length(self, tx: Tracer) -> Value:
+        if (done := self._users_operator(tx, "item", "len", [])) is not None:
+            return done
         if self.fake(tx).ndim == 0:
             tx.raise_(TypeError, "len() of a 0-d tensor")
         return tx.constant(self.fake(tx).shape[0])
 
     def truth(self, tx: Tracer) -> bool:
-        return bool(self._number(tx, "a branch on the value of a tensor", "data-dependent-branch"))
-
-    def _number(self, tx: Tracer, what: str, reason: str = "data-dependent-value") -> Any:
-        """The value of a tensor made from Python numbers; of any other it is known at run time only."""
-        try:
-            return tx.fake_mode.run(self.fake(tx).item)
-        except DataDependentValue as error:
-            raise GraphBreak(reason, what) from error
-        except RuntimeError as error:  # more than one element
-            tx.raise_real(error)
+        return bool(
+            tensor_numbers.known_number(tx, self, "a branch on the value of a tensor", "data-dependent-branch")
+        )
 
     # -- operators
     def unary(self, tx: Tracer, op: str) -> Value:
+        if (done := self._users_operator(tx, "unary", op, [])) is not None:
+            return done
         return tx.graph_call(UNARY[op], [self])
 
     def binary(
         self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
     ) -> Value | None:
+        kind = "inplace" if inplace else "reflected" if reflected else "binary"
+        if (done := self._users_operator(tx, kind, op, [other])) is not None:
+            return None if done.is_constant() and done.as_constant() is NotImplemented else done
         if not _is_operand(other):
             return None
         if inplace:
@@ -252,6 +319,8 @@ class TensorValue(Value):
         return tx.graph_call(BINARY[op], [other, self] if reflected else [self, other])
 
     def compare(self, tx: Tracer, op: str, other: Value, reflected: bool = False) -> Value | None:
+        if (done := self._users_operator(tx, "compare", op, [other])) is not None:
+            return None if done.is_constant() and done.as_constant() is NotImplemented else done
         return tx.graph_call(COMPARE[op], [self, other]) if _is_operand(other) else None
 
 
@@ -361,6 +430,8 @@ def tensor_result(tx: Tracer, node: Any, fake: Any) -> Value:
     value = known.get(id(fake))
     if value is None:
         value = known[id(fake)] = TensorValue(node=node, fake=fake)
+        if tx.sizes.env is not None:
+            tx.bind_sizes(fake.meta.shape, node)
     else:
         value.renew(node)
     return value

@@ -494,3 +494,15 @@ def test_values_are_held_while_a_function_makes_objects():
     for _ in range(1000):
         assert made.capture(None, (thing,))[1] is thing.x
     assert sys.getrefcount(thing) == before
+
+
+def test_an_item_that_may_be_missing():
+    assert check("item_if_any", ("mark", "0 dynamic"), {}) is None
+    assert check("item_if_any", ("mark", "0 dynamic"), {"other": 1}) is None
+    assert check("item_if_any", ("mark", "0 dynamic"), {"mark": "0 dynamic"}) is None
+    failed = check("item_if_any", ("mark", "0 dynamic"), {"mark": "1 static"})
+    assert failed == (0, "item_if_any", "key 'mark': expected absent or '0 dynamic', found another value")
+    assert check("item_if_any", ("mark", "0 dynamic"), []) is not None
+    for wrong in ("mark", ("mark",)):
+        with pytest.raises((TypeError, ValueError), match="item_if_any"):
+            tree((-1, "local", 0, [("item_if_any", wrong)]))

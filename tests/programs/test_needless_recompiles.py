@@ -124,7 +124,7 @@ def test_changing_int_argument(C):
     return [fast(ones(), step) for step in range(2, 14)]
 
 
-@pytest.mark.xfail(strict=True, reason="Python floats are not symbolic yet: each value is compiled")
+@pytest.mark.usefixtures("automatic_dynamic")
 @program(graphs=3)
 def test_changing_float_argument(C):
     fast = C(lambda x, lr: x - lr * x)
@@ -147,7 +147,7 @@ def test_changing_int_attribute(C):
     return [fast(ones()) for _ in range(10)]
 
 
-@pytest.mark.xfail(strict=True, reason="Python floats are not symbolic yet: each value is compiled")
+@pytest.mark.usefixtures("automatic_dynamic")
 @program(graphs=3)
 def test_changing_float_attribute(C):
     class M(nn.Module):

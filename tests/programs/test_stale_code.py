@@ -748,3 +748,62 @@ def test_set_changed_inside_keeps_its_order(C):
         return x + len(s)
 
     return C(f)(ones()), list(s)
+
+
+@program
+def test_parent_method_replaced_behind_super(C):
+    class Base:
+        def m(self, x):
+            return x + 1
+
+        @classmethod
+        def c(cls, x):
+            return x * 2
+
+    class Mixin(Base):
+        pass
+
+    class Child(Mixin):
+        def m(self, x):
+            return super().m(x) * 3
+
+        @classmethod
+        def c(cls, x):
+            return super().c(x) + 1
+
+    child = Child()
+    fast = C(lambda x: (child.m(x), Child.c(x)))
+    out = [fast(ones())]
+    Base.m = lambda self, x: x + 10
+    out.append(fast(ones()))
+    Base.c = classmethod(lambda cls, x: x * 7)
+    out.append(fast(ones()))
+    return out
+
+
+@program
+def test_special_methods_of_a_metaclass(C):
+    class Meta(type):
+        def __len__(cls):
+            return cls.n
+
+        def __iter__(cls):
+            return iter(cls.parts)
+
+        def __contains__(cls, item):
+            return item in cls.parts
+
+        def __getitem__(cls, key):
+            return cls.parts[key] * cls.n
+
+    class A(metaclass=Meta):
+        n = 2
+        parts = [1, 2]
+
+    fast = C(lambda x: x * len(A) + sum(A) + (3 in A) + A[0])
+    out = [fast(ones())]
+    A.n = 5
+    out.append(fast(ones()))
+    A.parts = [3]
+    out.append(fast(ones()))
+    return out

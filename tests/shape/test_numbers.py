@@ -1,4 +1,7 @@
-"""Random arithmetic on symbolic numbers: Python's results, and programs that compute and guard them."""
+"""Random arithmetic on symbolic numbers: Python's results and errors, and programs that compute and guard them.
+
+DYNCOMP_EXAMPLES=20000 HYPOTHESIS_PROFILE=search draws that many new examples for each property.
+"""
 
 from __future__ import annotations
 
@@ -7,91 +10,220 @@ import operator
 from typing import Any
 
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from dyncomp.shape import ops
 from dyncomp.shape.env import ShapeEnv, expr_of
+from dyncomp.shape.int_program import python_function
 from dyncomp.shape.program import guard_program, value_program
+from dyncomp.shape.symbolic import select
+from tests.support import examples
 
-INT_OPS = ["+", "-", "*", "//", "%", "max", "min"]
-TRUTH_OPS = ["<", "<=", "==", "!=", ">", ">="]
-numbers = st.integers(2, 40)
+usual = settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
 
-leaf = st.one_of(st.sampled_from(["a", "b", "c"]), st.integers(-6, 6))
-expressions = st.recursive(
-    leaf, lambda inner: st.tuples(st.sampled_from(INT_OPS), inner, inner), max_leaves=8
-)
-truths = st.tuples(st.sampled_from(TRUTH_OPS), expressions, expressions)
+
+def round_tens(number: Any) -> Any:
+    return torch.SymInt(number.node.round(-1)) if isinstance(number, torch.SymInt) else round(number, -1)
 
 
 OPERATIONS = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
-    "max": torch.sym_max, "min": torch.sym_min,
+    "max": torch.sym_max, "min": torch.sym_min, "<<": operator.lshift, ">>": operator.rshift,
+    "&": operator.and_, "|": operator.or_, "^": operator.xor, "abs": abs, "neg": operator.neg,
+    "square": lambda a: a**2, "**": operator.pow, "round": round_tens, "select": select,
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
+    "and": operator.and_, "or": operator.or_, "not": torch.sym_not,
+    "/": operator.truediv, "times": operator.mul, "float": torch.sym_float, "sqrt": torch.sym_sqrt,
+    "floor": math.floor, "ceil": math.ceil, "trunc": math.trunc,
 }  # fmt: skip
+KINDS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+TRUTHS = ["<", "<=", "==", "!=", ">", ">="]
+NAMES, FLOATS = ["a", "b", "c"], ["y", "z"]
+
+
+def trees(constants: Any, floats: list[str]) -> tuple[Any, Any]:
+    """Strategies for integer expressions and for truths. Floats come in by division, or as numbers of the call."""
+    leaf = st.one_of(st.sampled_from(NAMES), constants)
+    real_leaf: Any = st.sampled_from([0.5, -1.5, 2.0, 0.0, 1e3])
+    if floats:
+        real_leaf = st.one_of(st.sampled_from(floats), real_leaf)
+
+    def real(inner: Any) -> Any:
+        half = st.one_of(
+            real_leaf,
+            st.tuples(st.just("/"), inner, inner),
+            st.tuples(st.sampled_from(["float", "sqrt"]), inner),
+        )
+        return st.one_of(half, st.tuples(st.just("times"), half, half))
+
+    def truth_of(inner: Any) -> Any:
+        # Equalities of remainders and of single numbers are what substitutions come from.
+        remainder = st.tuples(st.just("%"), st.one_of(st.sampled_from(NAMES), inner), st.integers(2, 5))
+        relation = st.one_of(
+            st.tuples(st.sampled_from(TRUTHS), inner, inner),
+            st.tuples(st.just("=="), remainder, st.integers(0, 4)),
+            st.tuples(st.just("=="), st.sampled_from(NAMES), inner),
+            st.tuples(st.sampled_from(TRUTHS[:4]), real(inner), real(inner)),
+        )
+        both = st.tuples(st.sampled_from(["and", "or"]), relation, relation)
+        return st.one_of(relation, relation, both, st.tuples(st.just("not"), relation))
+
+    def grow(inner: Any) -> Any:
+        return st.one_of(
+            st.tuples(st.sampled_from(["+", "-", "*", "//", "%", "max", "min"]), inner, inner),
+            st.tuples(st.sampled_from(["+", "-", "*", "//", "%", "max", "min"]), inner, inner),
+            st.tuples(st.sampled_from([">>", "&", "|", "^"]), inner, inner),
+            st.tuples(st.sampled_from(["abs", "neg", "square", "round"]), inner),
+            st.tuples(st.just("<<"), inner, st.integers(-1, 5)),
+            st.tuples(st.sampled_from(["floor", "ceil", "trunc"]), real(inner)),
+            st.tuples(st.just("trunc"), st.tuples(st.just("**"), inner, st.integers(-2, 4))),
+            st.tuples(st.just("select"), truth_of(inner), inner, inner),
+        )
+
+    expressions = st.recursive(leaf, grow, max_leaves=8)
+    return expressions, truth_of(expressions)
+
+
+sizes, ints = st.integers(2, 40), st.integers(-12, 40)
+large = st.one_of(ints, st.sampled_from([10**6, 2**40 + 7, 2**53 + 3, 2**62 + 1, -(10**12)]))
+reals = st.one_of(
+    st.floats(-9, 9), st.sampled_from([0.0, -0.0, 1e300, math.inf, math.nan]), st.integers(-5, 5).map(float)
+)
+calls = st.fixed_dictionaries({"a": sizes, "b": sizes, "c": ints})
+large_calls = st.fixed_dictionaries({"a": sizes, "b": large, "c": large})
+float_calls = st.fixed_dictionaries({"a": sizes, "b": ints, "c": ints, "y": reals, "z": reals})
+few = st.integers(-6, 6)
+many = st.one_of(few, st.sampled_from([10**9, 10**18, 2**31, 2**62, 2**63 - 1, -(2**40), 2**53 + 1]))
+EXPRESSIONS, QUESTIONS = trees(few, [])
+LARGE_EXPRESSIONS, LARGE_QUESTIONS = trees(many, [])
+FLOAT_EXPRESSIONS, FLOAT_QUESTIONS = trees(few, FLOATS)
+
+
+def plain(number: Any) -> Any:
+    kinds = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+    return kinds[type(number)](number) if type(number) in kinds else number
 
 
 def evaluate(tree: Any, values: dict[str, Any]) -> Any:
+    """As the interpreter computes: what the engine refuses is asked of the numbers themselves."""
     if isinstance(tree, str):
         return values[tree]
-    if isinstance(tree, int):
+    if not isinstance(tree, tuple):
         return tree
-    name, left, right = tree
-    return OPERATIONS[name](evaluate(left, values), evaluate(right, values))
+    operands = [evaluate(operand, values) for operand in tree[1:]]
+    try:
+        return OPERATIONS[tree[0]](*operands)
+    except ZeroDivisionError:
+        raise
+    except (ArithmeticError, TypeError, ValueError, RuntimeError):
+        return OPERATIONS[tree[0]](*map(plain, operands))
 
 
 def outcome(tree: Any, values: dict[str, Any]) -> Any:
+    """The result, or the type of Python's error."""
     try:
         return evaluate(tree, values)
-    except ZeroDivisionError:
-        return "division by zero"
+    except (ArithmeticError, ValueError) as error:
+        return type(error)
 
 
-def symbols(values: dict[str, int]) -> tuple[ShapeEnv, dict[str, Any]]:
-    env = ShapeEnv()
-    return env, {name: env.create_int(value, name) for name, value in values.items()}
+def same(a: Any, b: Any) -> bool:
+    return a == b or isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
 
 
-values3 = st.fixed_dictionaries({"a": numbers, "b": numbers, "c": numbers})
+def symbols(call: dict[str, Any], duck: bool) -> tuple[ShapeEnv, dict[str, Any]]:
+    """The first name is a size, the others are ints and floats of the call."""
+    env = ShapeEnv(duck=duck)
+    made: dict[str, Any] = {}
+    for name, value in call.items():
+        if isinstance(value, float):
+            made[name] = env.create_float(value, name)
+        elif name == "a" or name == "b" and duck and 1 < value < 41:
+            made[name] = env.create_int(value, name)
+        else:
+            made[name] = env.create_int(value, name, low=-math.inf, duck=False, special=False)
+    return env, made
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.lists(truths, min_size=1, max_size=5), values3, st.lists(values3, min_size=1, max_size=5))
-def test_answers_are_pythons_and_guards_let_only_equal_answers_through(questions, values, others):
-    env, symbolic = symbols(values)
-    answers = [outcome(question, values) for question in questions]
-    got = [outcome(question, symbolic) for question in questions]
-    assert [g if g == "division by zero" else bool(g) for g in got] == answers
-    program = guard_program(env)
-    assert program is not None and program.run([values[name] for name in program.inputs]) is not None
-    for other in others:
-        if program.run([other[name] for name in program.inputs]) is not None:
-            assert [outcome(question, other) for question in questions] == answers
+def near(call: dict[str, Any], others: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The other calls, and each with all numbers but one as in the first: these are likelier to pass guards."""
+    mixed = [{**call, name: other[name]} for other in others for name in call]
+    equal = [
+        {n: other[name] if type(v) is type(call[name]) and v == call[name] else v for n, v in call.items()}
+        for other in others
+        for name in call
+    ]
+    return [*others, *mixed, *equal]
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.lists(expressions, min_size=1, max_size=4), st.lists(truths, max_size=3), values3, st.lists(values3, max_size=4))
-def test_value_programs_compute_what_python_does(trees, questions, values, others):
-    env, symbolic = symbols(values)
-    for question in questions:  # facts that the expressions are simplified with
-        truth = outcome(question, symbolic)
-        bool(truth)
+def check(
+    questions: list[Any], trees: list[Any], call: dict[str, Any], others: list[dict[str, Any]], duck: bool
+) -> None:
+    """Numbers may come up that registers do not hold; such a program gives no result, and never a wrong one."""
+    env, symbolic = symbols(call, duck)
+    answers = [outcome(question, call) for question in questions]
+    got = [plain(outcome(question, symbolic)) for question in questions]
+    assert got == answers
     results = [outcome(tree, symbolic) for tree in trees]
-    if "division by zero" in results:
-        return
-    program = value_program(env, [expr_of(result) for result in results])
-    guarded = guard_program(env)
-    for call in (values, *others):
-        if guarded.run([call[name] for name in guarded.inputs]) is None:
+    expected = [outcome(tree, call) for tree in trees]
+    numbers = [result for result in results if not isinstance(result, type)]
+    assert [result for result in results if isinstance(result, type)] == [e for e in expected if isinstance(e, type)]
+    program, guards = value_program(env, [expr_of(number) for number in numbers]), guard_program(env)
+    singles = [value_program(env, [expr_of(number)]) for number in numbers]
+    assert guards is None or guards.run([call[name] for name in guards.inputs]) is not None
+    for other in near(call, [call, *others]):
+        if any(not isinstance(symbolic[name], KINDS) and other[name] != call[name] for name in call):
+            continue  # the number is not symbolic, which is for other guards to hold
+        if guards is not None and guards.run([other[name] for name in guards.inputs]) is None:
             continue
-        expected = [outcome(tree, call) for tree in trees]
-        assert program.run([call[name] for name in program.inputs]) == expected
-    assert [int(result) for result in results] == [outcome(tree, values) for tree in trees]
+        assert [outcome(question, other) for question in questions] == answers
+        want = [outcome(tree, other) for tree in trees]
+        assert [w for w in want if isinstance(w, type)] == [r for r in results if isinstance(r, type)]
+        computed = program.run([other[name] for name in program.inputs])
+        values = [w for w in want if not isinstance(w, type)]
+        for single, value in zip(singles, values, strict=True):
+            assert same(python_function(single)(*[other[name] for name in single.inputs]), value)
+        if computed is not None:  # else a step is beyond registers
+            assert len(computed) == len(values) and all(map(same, computed, values))
+    for number, value in zip(numbers, [e for e in expected if not isinstance(e, type)], strict=True):
+        assert same(plain(number), value)
 
 
-@settings(max_examples=200, deadline=None)
-@given(numbers, numbers, st.integers(-4, 4), st.floats(-50, 50))
+@usual
+@given(
+    st.lists(QUESTIONS, max_size=5),
+    st.lists(EXPRESSIONS, max_size=3),
+    calls,
+    st.lists(calls, max_size=4),
+    st.booleans(),
+)
+@example([("<", "a", ("//", "a", ("-", "a", ("min", ("-", 4, "a"), "a"))))], [], {"a": 3, "b": 2, "c": 2}, [], True)
+def test_sizes_and_ints(questions, trees, call, others, duck):
+    check(questions, trees, call, others, duck)
+
+
+@usual
+@given(
+    st.lists(LARGE_QUESTIONS, max_size=4), st.lists(LARGE_EXPRESSIONS, max_size=2), large_calls,
+    st.lists(large_calls, max_size=4), st.booleans(),
+)  # fmt: skip
+@example([("<", ("*", 10**17, "c"), 2**62)], [], {"a": 2, "b": 3, "c": 5}, [{"a": 2, "b": 3, "c": 47}], False)
+def test_numbers_that_registers_cannot_hold(questions, trees, call, others, duck):
+    check(questions, trees, call, others, duck)
+
+
+@usual
+@given(
+    st.lists(FLOAT_QUESTIONS, max_size=4), st.lists(FLOAT_EXPRESSIONS, max_size=2), float_calls,
+    st.lists(float_calls, max_size=4), st.booleans(),
+)  # fmt: skip
+def test_floats_of_the_call(questions, trees, call, others, duck):
+    check(questions, trees, call, others, duck)
+
+
+@usual
+@given(sizes, sizes, st.integers(-4, 4), st.floats(-50, 50))
 def test_floats_and_mixed_arithmetic(a, b, digits, factor):
     env = ShapeEnv()
     x, y = env.create_int(a, "a"), env.create_int(b, "b")

@@ -103,5 +103,34 @@ def compare_grads(got, want, rtol=1e-5, atol=1e-5):
         assert (mine is None) == (reference is None), f"gradient {position}: {mine} instead of {reference}"
         if reference is not None:
             torch.testing.assert_close(
-                mine, reference, rtol=rtol, atol=atol, msg=lambda m, p=position: f"gradient {p}: {m}"
+                mine, reference, rtol=rtol, atol=atol, equal_nan=True, msg=lambda m, p=position: f"gradient {p}: {m}"
             )
+
+
+def same_story(story, backend="codegen", fallbacks=(), errors=False, rtol=1e-5, atol=1e-5):
+    """`story(compiled)` trains something and returns what it saw; it is told once in eager and once with compiled functions.
+
+    `compiled(f)` is `f` itself or its optimised form. Exceptions that end a story must be equal too, where `errors` allows them.
+    `fallbacks`: beginnings of the names that may be counted, none by default.
+    """
+    want, want_error = _told(story, lambda f: f)
+    before = dict(dyncomp.stats().fallbacks)
+    got, got_error = _told(story, lambda f: dyncomp.optimize(f, backend=backend))
+    if want_error is not None and not errors:
+        raise want_error
+    if got_error is not None and want_error is None:
+        raise got_error
+    assert (type(got_error), str(got_error)) == (type(want_error), str(want_error))
+    assert_same(got, want, "story", rtol, atol)
+    after = dyncomp.stats().fallbacks
+    new = [n for n, count in after.items() if count > before.get(n, 0) and not n.startswith(tuple(fallbacks) or "-")]
+    assert not new, new
+
+
+def _told(story, compiled):
+    torch.manual_seed(0)
+    try:
+        result = story(compiled)
+    except Exception as error:  # noqa: BLE001 - compared by the caller
+        return None, error
+    return (result, torch.get_rng_state()), None

@@ -18,8 +18,8 @@ import dataclasses
 
 from dyncomp.codegen.emit.cpp.block import Block
 from dyncomp.codegen.emit.cpp.names import SCALAR, VECTOR, identifier
-from dyncomp.codegen.ir.index import bounds
 from dyncomp.codegen.ir.nodes import Acc, Accumulate, Init, Loop, Stmt, Store
+from dyncomp.codegen.ir.proofs import upper_bound
 from dyncomp.codegen.ir.types import SIZE
 
 ROWS_AT_ONCE = 4
@@ -57,12 +57,12 @@ def column_sums(loop: Loop) -> ColumnSums | None:
         return None
     if any(s.acc.op != "sum" or s.acc.dtype not in ("f32", "f64") or s.acc not in accs for s in sums):
         return None
-    width, length = bounds(loop.var.extent), bounds(rows.var.extent)
-    if width is None or width[1] < NARROW or (length is not None and length[1] < 2 * ROWS_AT_ONCE):
+    width, length = upper_bound(loop.var.extent), upper_bound(rows.var.extent)
+    if width is None or width < NARROW or (length is not None and length < 2 * ROWS_AT_ONCE):
         return None
-    if sum(3 * SIZE[acc.dtype] for acc in accs) * width[1] > CACHE_BYTES:
+    if sum(3 * SIZE[acc.dtype] for acc in accs) * width > CACHE_BYTES:
         return None
-    return ColumnSums(tuple(accs), rows, sums, after, width[1])
+    return ColumnSums(tuple(accs), rows, sums, after, width)
 
 
 def declare_rows(columns: ColumnSums, block: Block, step: int) -> None:

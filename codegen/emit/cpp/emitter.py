@@ -28,12 +28,13 @@ from dyncomp.codegen.emit.cpp.names import MEMORY, SCALAR, VECTOR, identifier, i
 from dyncomp.codegen.emit.cpp.statements import Statements
 from dyncomp.codegen.emit.cpp.values import CannotVectorise, Values
 from dyncomp.codegen.ir.index import Var
-from dyncomp.codegen.ir.nodes import Kernel, Loop, Param, Scratch
+from dyncomp.codegen.ir.nodes import Kernel, Loop, Param
 from dyncomp.codegen.ir.types import SIZE
 from dyncomp.codegen.toolchain.isa import Isa, current_isa
 from dyncomp.codegen.toolchain.source import PLACEHOLDER, KernelSource
 from dyncomp.errors import InternalError
 
+ROW_ON_STACK = 16 * 1024  # bytes; `row_memory` takes longer rows from the heap
 SCRATCH_LIMIT = 512 * 1024  # bytes of stack that one kernel may take
 
 
@@ -99,16 +100,18 @@ class _Emitter:
         rows = self.facts.lanes * self.facts.copies if self.facts.vector_is_axis else 1
         total = 0
         for scratch in self.kernel.scratch:
-            total += self._bytes(scratch) * rows
             ctype, name = MEMORY[scratch.dtype], identifier(scratch.name)
+            if not isinstance(scratch.extent, int):  # as long as the rows of this call
+                block.add(f"row_memory<{ctype}> {name}_memory(({index_text(scratch.extent, {})}) * {rows});")
+                block.add(f"{ctype} *const {name} = {name}_memory.start;")
+                total += ROW_ON_STACK
+                continue
+            total += scratch.extent * SIZE[scratch.dtype] * rows
             block.add(f"alignas(64) {ctype} {name}[{scratch.extent * rows}];")
         if total > SCRATCH_LIMIT:
             raise InternalError(
                 f"a kernel asks for {total} bytes of scratch memory; the limit is {SCRATCH_LIMIT}"
             )
-
-    def _bytes(self, scratch: Scratch) -> int:
-        return scratch.extent * SIZE[scratch.dtype]
 
     # -- units
 
@@ -128,9 +131,35 @@ class _Emitter:
     def _units(self, root: Block) -> None:
         body = self.kernel.body
         unit = Block(root, frozenset(self.kernel.axes), initialised_in(body), stored_in(body))
-        self._decode(unit, self.kernel.axes, "u")
+        axes = self.kernel.axes
+        counts = len(axes) > 1 and not all(axis.extent.is_const for axis in axes[1:])
+        if counts:
+            self._count_from(root, axes)
+            for axis in axes:
+                unit.add(f"const i64 {identifier(axis.name)} = at_{identifier(axis.name)};")
+        else:
+            self._decode(unit, axes, "u")
         self.statements.body(body, unit)
+        if counts:
+            self._count_on(unit, axes)
         root.nest("for (i64 u = begin; u < end; u++)", unit)
+
+    def _count_from(self, root: Block, axes: tuple[Var, ...]) -> None:
+        """Variables that stand at the unit `begin`. Divisions by sizes of the call are slow, so there is one a range and
+        not one a unit."""
+        root.add("i64 from = begin;")
+        for axis in reversed(axes[1:]):
+            name, extent = identifier(axis.name), f"({index_text(axis.extent, {})})"
+            root.add(f"i64 at_{name} = from % larger({extent}, 1); from /= larger({extent}, 1);")
+        root.add(f"i64 at_{identifier(axes[0].name)} = from;")
+
+    def _count_on(self, unit: Block, axes: tuple[Var, ...]) -> None:
+        """To the next unit, last axis fastest."""
+        line = f"at_{identifier(axes[0].name)}++;"
+        for axis in axes[1:]:
+            name, extent = identifier(axis.name), index_text(axis.extent, {})
+            line = f"if (++at_{name} == ({extent})) {{ at_{name} = 0; {line} }}"
+        unit.add(line)
 
     def _vector_units(self, root: Block) -> None:
         """Units are lanes: a row of units at a time. Ranges of units start and end anywhere."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from dyncomp.codegen.ir.index import Index, Var, bounds, variables
+from dyncomp.codegen.ir.index import Index, Var, variables
 from dyncomp.codegen.ir.nodes import (
     Acc,
     Accumulate,
@@ -33,6 +33,7 @@ from dyncomp.codegen.ir.nodes import (
     value_children,
 )
 from dyncomp.codegen.ir.ops import OPS
+from dyncomp.codegen.ir.proofs import upper_bound
 from dyncomp.codegen.ir.types import SIZE
 
 # A float sum may run this many steps in one accumulator; longer ones go to a compensated second level.
@@ -161,9 +162,9 @@ class Facts:
         cost = max((self.body_cost(body) for body in bodies), default=0)
         reduces = bool(self.split or self.lane_wise)
         wanted = 1 if cost > 60 else 2 if cost > 12 or not reduces else 4
-        span = bounds(self.vector.extent)
-        if span is not None:
-            wanted = min(wanted, max(1, span[1] // self.lanes))
+        most = upper_bound(self.vector.extent)
+        if most is not None:
+            wanted = min(wanted, max(1, most // self.lanes))
         return 2 if wanted == 3 else wanted
 
     def _find_flushes(self, body: tuple[Stmt, ...], nest: list[Loop]) -> None:
@@ -178,8 +179,8 @@ class Facts:
         """Innermost loops first: the one in which the steps pass the limit is cut into blocks."""
         steps, placed = 1, None
         for loop in reversed(loops):
-            span = bounds(loop.var.extent)
-            extent = span[1] if span else 1 << 62
+            most = upper_bound(loop.var.extent)
+            extent = 1 << 62 if most is None else most
             if loop.var == self.vector and acc.name in self.split:
                 extent = -(-extent // self.lanes)
             if placed is None and steps * extent > FLUSH_STEPS:

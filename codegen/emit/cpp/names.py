@@ -7,7 +7,8 @@ import re
 import struct
 from collections.abc import Mapping
 
-from dyncomp.codegen.ir.index import Atom, FloorDiv, Index, Min, Mod, Product, Size, Var, bounds
+from dyncomp.codegen.ir.index import Atom, FloorDiv, Index, Min, Mod, Product, Size, Var
+from dyncomp.codegen.ir.proofs import nonnegative
 
 # Compute type -> scalar C++ type, name of its vector typedef in a kernel.
 SCALAR = {
@@ -34,7 +35,7 @@ VECTOR = {
 MEMORY = {**SCALAR, "bf16": "bf16", "f16": "f16"}
 
 _TAKEN = re.compile(
-    r"^(t\d+|m|l|p|s|u|rest|first|last|begin|end|stop\w*|[FIUB]\d*|v_\w+|int|long|float|double|bool|for|if|in|out)$"
+    r"^(t\d+|m|l|p|s|u|rest|from|at_\w*|first|last|begin|end|stop\w*|[FIUB]\d*|v_\w+|int|long|float|double|bool|for|if|in|out)$"
 )
 
 
@@ -94,8 +95,9 @@ def _atom_text(atom: Atom, names: Mapping[Var, str]) -> str:
         return identifier(atom.name)
     if isinstance(atom, (FloorDiv, Mod)):
         num, den = index_text(atom.num, names), index_text(atom.den, names)
-        span = bounds(atom.num)
-        if span is not None and span[0] >= 0:
+        if not nonnegative(atom.den - 1):  # computed ahead of a loop that then does not run
+            den = f"larger({den}, 1)"
+        if nonnegative(atom.num):
             return f"(({num}) {'/' if isinstance(atom, FloorDiv) else '%'} ({den}))"
         return f"{'floordiv' if isinstance(atom, FloorDiv) else 'floormod'}({num}, {den})"
     if isinstance(atom, Min):

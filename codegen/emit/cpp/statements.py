@@ -28,7 +28,7 @@ from dyncomp.codegen.emit.cpp.facts import Facts, Uses, index_variables, initial
 from dyncomp.codegen.emit.cpp.names import SCALAR, VECTOR, identifier, index_text
 from dyncomp.codegen.emit.cpp.tiles import TileWriter, crossed_accesses, tile_loop
 from dyncomp.codegen.emit.cpp.values import CannotVectorise, Stride, Values
-from dyncomp.codegen.ir.index import Var
+from dyncomp.codegen.ir.index import IndexLike, Var
 from dyncomp.codegen.ir.nodes import Acc, Accumulate, Init, Loop, Stmt, Store
 
 
@@ -89,7 +89,7 @@ class Statements:
         line = f"store({identifier(stmt.buffer.name)} + ({at}), ({SCALAR[stmt.value.dtype]}){value});"
         return line if stmt.guard is None else f"if ({self.values.scalar(stmt.guard, block)}) {line}"
 
-    def _vector_store(self, stmt: Store, block: Block, copy: int, step: int | None) -> str:
+    def _vector_store(self, stmt: Store, block: Block, copy: int, step: IndexLike | None) -> str:
         value = self.values.vector(stmt.value, block, copy)
         pointer, lanes = identifier(stmt.buffer.name), self.values.in_use(block)
         guard, mask = stmt.guard, ""

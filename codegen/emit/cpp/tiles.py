@@ -22,7 +22,7 @@ from dyncomp.codegen.emit.cpp.block import Block
 from dyncomp.codegen.emit.cpp.facts import all_statements, all_values, is_scratch, stored_in
 from dyncomp.codegen.emit.cpp.names import MEMORY, identifier, index_text
 from dyncomp.codegen.emit.cpp.values import Stride
-from dyncomp.codegen.ir.index import Index, Var
+from dyncomp.codegen.ir.index import Index, IndexLike, Var, as_index
 from dyncomp.codegen.ir.nodes import Buffer, Kernel, Load, Loop, Store
 
 
@@ -33,7 +33,7 @@ class Crossed:
 
     buffer: Buffer
     index: Index
-    stride: int
+    stride: IndexLike
     array: str
     is_store: bool
 
@@ -90,14 +90,14 @@ class TileWriter:
         """Transposes what the block reads."""
         for access in self.crossed:
             if not access.is_store:
-                memory = f"{self._address(access)}, {access.stride}"
+                memory = f"{self._address(access)}, {index_text(as_index(access.stride), {})}"
                 self._transpose(block, memory, f"{access.array}, {self.lanes}", "m, rows" if partial else "")
 
     def spill(self, block: Block, partial: bool) -> None:
         """Transposes what the block wrote, back to its place."""
         for access in self.crossed:
             if access.is_store:
-                memory = f"{self._address(access)}, {access.stride}"
+                memory = f"{self._address(access)}, {index_text(as_index(access.stride), {})}"
                 self._transpose(block, f"{access.array}, {self.lanes}", memory, "rows, m" if partial else "")
 
     def _transpose(self, block: Block, source: str, target: str, size: str) -> None:

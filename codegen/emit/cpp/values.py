@@ -15,8 +15,9 @@ from typing import Protocol
 from dyncomp.codegen.emit.cpp.block import Block
 from dyncomp.codegen.emit.cpp.facts import Facts, is_scratch
 from dyncomp.codegen.emit.cpp.names import MEMORY, SCALAR, VECTOR, constant, identifier, index_text
-from dyncomp.codegen.ir.index import Index, Var, atoms, variables
+from dyncomp.codegen.ir.index import Index, IndexLike, Var, as_index, coefficient_of, variables
 from dyncomp.codegen.ir.nodes import Buffer, Cast, Checked, Const, Load, Op, Position, Result, Value
+from dyncomp.codegen.ir.proofs import as_number
 
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 # Truth values: comparisons and extrema as logic.
@@ -55,21 +56,17 @@ class TilePlaces(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Stride:
-    """How an index moves along the lanes: by a constant step, or in no simple way."""
+    """How an index moves along the lanes: by the same step everywhere (a number, or one made of sizes and outer
+    variables), or in no simple way."""
 
-    step: int | None
+    step: IndexLike | None
 
     @staticmethod
     def of(index: Index, vector: Var | None) -> Stride:
         if vector is None or vector not in variables(index):
             return Stride(0)
-        step = index.coefficient(vector)
-        hidden = [a for a, _ in index.terms if a != vector and vector in set(_inner(a))]
-        return Stride(None if hidden else step)
-
-
-def _inner(atom: object) -> list[Var]:
-    return [a for a in atoms(Index(((atom, 1),), 0)) if isinstance(a, Var)]  # type: ignore[arg-type]
+        step = coefficient_of(index, vector)
+        return Stride(None if step is None else as_number(step))
 
 
 class Values:
@@ -202,7 +199,7 @@ class Values:
             text = index_text(index, self.names(block, copy, "l"))
             return f"lanes_of<I64>([&](int l) -> i64 {{ return {text}; }})"
         base = index_text(index, self.names(block, copy))
-        step = "" if stride.step == 1 else f" * {stride.step}"
+        step = "" if stride.step == 1 else f" * ({index_text(as_index(stride.step), {})})"
         return f"splat<I64>({base}) + iota<I64>(){step}"
 
     def _load(self, value: Load, block: Block, copy: int, varying: bool) -> str:
@@ -259,7 +256,7 @@ class Values:
         self,
         name: str,
         address: str,
-        step: int,
+        step: IndexLike,
         block: Block,
         lane_guard: bool,
         guard: Value | None,

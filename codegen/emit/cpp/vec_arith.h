@@ -163,6 +163,7 @@ template <class V> AI V checked(V v, i64 extent, int m, i64 *flag) {
 // ---- loops and indices ------------------------------------------------------------------------------------------------
 
 AI i64 smaller(i64 a, i64 b) { return a < b ? a : b; }
+AI i64 larger(i64 a, i64 b) { return a < b ? b : a; }
 AI i64 floordiv(i64 a, i64 b) { return a / b - (a % b < 0); }
 AI i64 floormod(i64 a, i64 b) {
   i64 r = a % b;

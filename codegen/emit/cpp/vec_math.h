@@ -153,7 +153,7 @@ template <class V> AI V v_sqrt(V x) {
   else if constexpr (sizeof(V) == 32 && sizeof(T) == 4) return __builtin_ia32_sqrtps256(x);
   else if constexpr (sizeof(V) == 32) return __builtin_ia32_sqrtpd256(x);
 #endif
-#if defined(__clang__)
+#if __has_builtin(__builtin_elementwise_sqrt)  // clang from 17 on
   else return __builtin_elementwise_sqrt(x);
 #else
   else return each(x, [](elem<V> a) { return sizeof(a) == 4 ? __builtin_sqrtf(a) : __builtin_sqrt(a); });

@@ -34,6 +34,7 @@ template <class T, int N> using vec = typename vec_of<T, N>::type;
 
 template <class T> struct strip { typedef T type; };
 template <class T> struct strip<T &> { typedef T type; };
+template <class T> struct strip<T &&> { typedef T type; };  // what clang calls an element of a vector that has no name
 template <class T> struct strip<const T &> { typedef T type; };
 template <class V> struct info {
   typedef typename strip<decltype(V{}[0])>::type E;

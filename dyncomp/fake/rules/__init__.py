@@ -5,6 +5,7 @@ from dyncomp.fake.rules import (  # noqa: F401
     convolution,
     copy,
     factory,
+    fused_optimizers,
     index,
     join,
     like,

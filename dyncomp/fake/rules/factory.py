@@ -11,7 +11,7 @@ from dyncomp.fake.promotion import number_dtype
 from dyncomp.fake.registry import register, rule
 from dyncomp.fake.rules.copy import format_strides, target_device
 from dyncomp.fake.tensor import TensorMeta
-from dyncomp.shape.layout import contiguous_strides
+from dyncomp.shape.layout import contiguous_strides, late, must_hold
 
 _CPU = torch.device("cpu")
 
@@ -20,7 +20,7 @@ def _made(
     size: Any, dtype: torch.dtype, device: Any, layout: Any, memory_format: Any = None
 ) -> TensorMeta | None:
     shape = tuple(size)
-    if layout not in (None, torch.strided) or any(n < 0 for n in shape):
+    if layout not in (None, torch.strided) or not all(must_hold(n >= 0) for n in shape):
         return None
     strides = contiguous_strides(shape) if memory_format is None else format_strides(shape, memory_format)
     return None if strides is None else TensorMeta(shape, strides, dtype, target_device(device, _CPU))
@@ -101,6 +101,11 @@ def _range(
     pin_memory: Any = None,
 ) -> TensorMeta | None:
     """Whole numbers only: how eager rounds the length of a range of floats is left to its own code."""
+    if any(map(late, (start, end))) and type(step) is int and step != 0 and not any(type(v) is float for v in (start, end)):
+        length = (end - start) * (1 if step > 0 else -1)
+        if not must_hold(length >= 0):
+            return None
+        return _made(((length + abs(step) - 1) // abs(step),), dtype or torch.int64, device, layout)
     if any(type(v) is not int for v in (start, end, step)) or step == 0 or (end - start) * step < 0:
         return None
     return _made((math.ceil((end - start) / step),), dtype or torch.int64, device, layout)

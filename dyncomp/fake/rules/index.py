@@ -12,7 +12,7 @@ from dyncomp.fake.registry import rule
 from dyncomp.fake.rules.like import preserved, row_major
 from dyncomp.fake.rules.view import wrap_dim
 from dyncomp.fake.tensor import TensorMeta
-from dyncomp.shape.layout import broadcast, contiguous_strides, is_contiguous
+from dyncomp.shape.layout import broadcast, contiguous_strides, is_contiguous, must_hold
 
 _INDEX_TYPES = frozenset({torch.int32, torch.int64})
 
@@ -94,3 +94,14 @@ def _scatter(x: TensorMeta, dim: int, index: TensorMeta, source: Any) -> TensorM
         if any(a > b for a, b in zip(index.shape, source.shape, strict=True)):
             return None
     return row_major(x)
+
+
+@rule("one_hot")
+def _one_hot(x: TensorMeta, num_classes: Any = -1) -> TensorMeta | None:
+    """Fresh row-major memory. torch's own composite computes it otherwise for tensors without data: in the layout of `x`, and
+    without eager's error for classes out of range.
+    """
+    if x.dtype is not torch.int64 or not must_hold(num_classes >= 1):
+        return None
+    shape = (*x.shape, num_classes)
+    return TensorMeta(shape, contiguous_strides(shape), torch.int64, x.device)

@@ -8,12 +8,11 @@ from typing import Any
 
 import torch
 
-from dyncomp.fake.promotion import BOOLS, FLOATS, REALS
+from dyncomp.fake.promotion import FLOATS, REALS
 from dyncomp.fake.registry import register, rule
 from dyncomp.fake.rules.view import wrap_dim
 from dyncomp.fake.tensor import TensorMeta
 from dyncomp.shape.layout import (
-    broadcast,
     contiguous_strides,
     may_overlap_itself,
     preserved_strides,
@@ -53,16 +52,6 @@ def _roll(x: TensorMeta, shifts: Any, dims: Any = ()) -> TensorMeta | None:
 def _flip(x: TensorMeta, dims: Any) -> TensorMeta | None:
     places = [wrap_dim(d, x.ndim) for d in dims]
     return None if None in places or len(set(places)) != len(places) else preserved(x)
-
-
-@rule("masked_fill.Scalar masked_fill.Tensor")
-def _masked_fill(x: TensorMeta, mask: TensorMeta, value: Any) -> TensorMeta | None:
-    shape = broadcast([x.shape, mask.shape])
-    if shape is None or mask.dtype not in BOOLS or x.dtype not in FLOATS or mask.device != x.device:
-        return None
-    if type(value) is complex or type(value) is TensorMeta and (value.shape or value.dtype not in REALS):
-        return None
-    return TensorMeta(shape, contiguous_strides(shape), x.dtype, x.device)
 
 
 @rule("sort sort.stable")

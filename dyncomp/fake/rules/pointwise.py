@@ -22,7 +22,7 @@ from dyncomp.fake.promotion import (
 )
 from dyncomp.fake.registry import register, rule
 from dyncomp.fake.tensor import TensorMeta
-from dyncomp.shape.layout import contiguous_strides
+from dyncomp.shape.layout import broadcast, contiguous_strides, preserved_strides, same_shape
 
 _NUMBERS = frozenset({int, float, bool, torch.SymInt, torch.SymFloat})
 
@@ -33,6 +33,17 @@ def _unary(names: str, domain: frozenset[torch.dtype], dtype_of: Any) -> None:
             return None
         dtype = dtype_of(x.dtype)
         return elementwise((x,), dtype, computed_in=x.dtype if dtype is torch.bool else dtype)
+
+    register(names, shape, elementwise=True)
+
+
+def _allocated(names: str, domain: frozenset[torch.dtype], dtype_of: Any) -> None:
+    """Not the iterator's layout: eager allocates the result as `empty_like` does, then fills it."""
+
+    def shape(x: Any, *args: Any, **kwargs: Any) -> TensorMeta | None:
+        if type(x) is not TensorMeta or x.dtype not in domain:
+            return None
+        return TensorMeta(x.shape, preserved_strides(x.shape, x.strides), dtype_of(x.dtype), x.device)
 
     register(names, shape, elementwise=True)
 
@@ -68,14 +79,15 @@ _unary(
     REALS,
     to_float,
 )
-_unary("neg relu floor ceil trunc round hardtanh threshold", FLOATS_INTEGERS, _same)
+_unary("neg relu floor ceil trunc round threshold", FLOATS_INTEGERS, _same)
 _unary("abs sign sgn", FLOATS_INTEGERS, _same)
-_unary("nan_to_num", FLOATS_INTEGERS, _same)
+_allocated("nan_to_num hardtanh", FLOATS_INTEGERS, _same)
+_allocated("deg2rad rad2deg", REALS, to_float)
 _unary("isinf", FLOATS, _bool)
 _unary("silu gelu mish hardswish hardsigmoid leaky_relu elu softplus frac", FLOATS, _same)
 _unary("bitwise_not", INTEGERS_BOOLS, _same)
 _unary("logical_not", REALS, _bool)
-_unary("isnan", FLOATS, _bool)
+_unary("isnan", REALS, _bool)
 
 _binary("add.Tensor add.Scalar mul.Tensor mul.Scalar maximum minimum fmax fmin", REALS, _same)
 _binary("sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar", FLOATS_INTEGERS, _same)
@@ -118,7 +130,9 @@ def _divide(x: Any, y: Any, *, rounding_mode: str | None) -> TensorMeta | None:
 
 @rule("pow.Tensor_Scalar")
 def _pow(x: TensorMeta, exponent: Any) -> TensorMeta | None:
-    if x.dtype not in FLOATS or type(exponent) not in _NUMBERS:
+    if x.dtype not in FLOATS_INTEGERS or type(exponent) not in _NUMBERS:
+        return None
+    if x.dtype not in FLOATS and (type(exponent) is not float and exponent < 0 or type(exponent) is bool):
         return None
     dtype = result_dtype((x, exponent))
     return elementwise((x,), dtype, computed_in=dtype)
@@ -162,3 +176,28 @@ def _lerp(x: TensorMeta, end: TensorMeta, weight: Any) -> TensorMeta | None:
     if any(t.dtype != x.dtype or t.dtype not in FLOATS for t in tensors):
         return None
     return elementwise(tensors, x.dtype)
+
+
+@rule("log_sigmoid_forward")
+def _log_sigmoid(x: TensorMeta) -> tuple[TensorMeta, TensorMeta] | None:
+    if x.dtype not in FLOATS or x.device.type != "cpu":
+        return None
+    result = TensorMeta(x.shape, contiguous_strides(x.shape), x.dtype, x.device)
+    return result, result
+
+
+@rule("masked_fill.Scalar masked_fill.Tensor")
+def _masked_fill(x: TensorMeta, mask: TensorMeta, value: Any) -> TensorMeta | None:
+    shape = broadcast([x.shape, mask.shape])
+    if shape is None or mask.dtype not in BOOLS or x.dtype not in FLOATS or mask.device != x.device:
+        return None
+    if type(value) is complex or type(value) is TensorMeta and (value.shape or value.dtype not in REALS):
+        return None
+    return TensorMeta(shape, contiguous_strides(shape), x.dtype, x.device)
+
+
+@rule("huber_loss")
+def _huber_loss(x: TensorMeta, target: TensorMeta, reduction: int = 1, delta: float = 1.0) -> TensorMeta | None:
+    if reduction != 0 or x.dtype not in FLOATS or x.dtype != target.dtype or not same_shape(x.shape, target.shape):
+        return None
+    return TensorMeta(x.shape, preserved_strides(x.shape, x.strides), x.dtype, x.device)

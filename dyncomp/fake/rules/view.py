@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from dyncomp.fake.registry import rule
 from dyncomp.fake.tensor import TensorMeta
-from dyncomp.shape.layout import Ints, numel, resolve_size, view_strides
+from dyncomp.shape.layout import Ints, is_one, late, must_hold, numel, resolve_size, view_strides
+from dyncomp.shape.symbolic import select
+
+# `x[1:]` comes with 2**63 - 1 for its end; no dimension is as large.
+_THE_END = 2**62
 
 
 def _view(x: TensorMeta, shape: Ints, strides: Ints, offset: int) -> TensorMeta:
@@ -78,10 +84,17 @@ def _expand(x: TensorMeta, size: Sequence[int], *, implicit: bool = False) -> Te
         wanted = size[i]
         if i >= new:
             have, stride = x.shape[i - new], x.strides[i - new]
-            wanted = have if wanted == -1 else wanted
+            wanted = have if not late(wanted) and wanted == -1 else wanted
         else:
             # A new dimension lies outside the next inner one; of size 1 it keeps that stride.
             have, stride = 1, shape[-1] * strides[-1] if x.shape else 0
+        if late(wanted) or late(have):
+            fits = must_hold(wanted >= 0) and (not late(have) and have == 1 or not is_one(have) and must_hold(wanted == have))
+            if not fits:
+                return None
+            shape.append(wanted)
+            strides.append(select(wanted == have, stride, 0))
+            continue
         if wanted < 0 or wanted != have != 1:
             return None
         shape.append(wanted)
@@ -117,22 +130,37 @@ def _slice(
         return None
     size = x.shape[at]
     first = _clip(0 if start is None else start, size)
-    last = max(_clip(size if end is None else end, size), first)
+    last = _greater(_clip(size if end is None else end, size), first)
     shape = (*x.shape[:at], (last - first + step - 1) // step, *x.shape[at + 1 :])
     strides = (*x.strides[:at], x.strides[at] * step, *x.strides[at + 1 :])
     return _view(x, shape, strides, x.offset + first * x.strides[at])
 
 
 def _clip(position: int, size: int) -> int:
+    """Where a slice bound lies; of a number that only the running program gives an expression that holds for all of them."""
+    if type(position) is int and position >= _THE_END:  # no question, which would be a guard
+        return size
+    if late(position) or late(size):
+        position = select(position < 0, position + size, position)
+        return torch.sym_min(_greater(position, 0), size)  # type: ignore[no-any-return]
     if position < 0:
         position = position + size
     return min(max(position, 0), size)
 
 
+def _greater(a: int, b: int) -> int:
+    return torch.sym_max(a, b) if late(a) or late(b) else max(a, b)  # type: ignore[no-any-return]
+
+
 @rule("select.int")
 def _select(x: TensorMeta, dim: int, index: int) -> TensorMeta | None:
     at = wrap_dim(dim, x.ndim)
-    if at is None or not -x.shape[at] <= index < x.shape[at]:
+    if at is None:
+        return None
+    if late(index) or late(x.shape[at]):
+        if not must_hold(-x.shape[at] <= index) or not must_hold(index < x.shape[at]):
+            return None
+    elif not -x.shape[at] <= index < x.shape[at]:
         return None
     return _dropped(x, at, index % x.shape[at])
 
@@ -161,7 +189,7 @@ def _split(x: TensorMeta, size: int, dim: int = 0) -> list[TensorMeta] | None:
 @rule("split_with_sizes")
 def _split_with_sizes(x: TensorMeta, sizes: Sequence[int], dim: int = 0) -> list[TensorMeta] | None:
     at = wrap_dim(dim, x.ndim)
-    if at is None or sum(sizes) != x.shape[at] or any(size < 0 for size in sizes):
+    if at is None or not must_hold(sum(sizes) == x.shape[at]) or not all(must_hold(size >= 0) for size in sizes):
         return None
     return _pieces(x, at, sizes)
 

@@ -7,7 +7,14 @@ from typing import Any
 
 from dyncomp.fake.registry import register, rule
 from dyncomp.fake.tensor import TensorMeta
-from dyncomp.shape.layout import contiguous_strides, suggested_strides
+from dyncomp.shape.layout import (
+    assumed,
+    contiguous_strides,
+    has_zero,
+    must_hold,
+    preserved_strides,
+    suggested_strides,
+)
 
 
 def _pad(names: str, rank: int, limited: bool) -> None:
@@ -35,13 +42,18 @@ _pad("replication_pad3d", 3, False)
 
 @rule("constant_pad_nd")
 def _constant_pad(x: TensorMeta, padding: Sequence[int], value: Any = 0) -> TensorMeta | None:
-    if len(padding) % 2 or len(padding) > 2 * x.ndim or any(p < 0 for p in padding):
+    if len(padding) % 2 or len(padding) > 2 * x.ndim:
         return None
     sizes = list(x.shape)
     for i, (before, after) in enumerate(zip(padding[0::2], padding[1::2], strict=True)):
         sizes[-1 - i] += before + after
     shape = tuple(sizes)
-    if all(p == 0 for p in padding) or 0 in x.shape:
+    if not all(assumed(p >= 0) for p in padding):
+        if any(assumed(p > 0) for p in padding) or not all(must_hold(size >= 0) for size in shape):
+            return None
+        # Nothing is added: eager clones what is left, and whether that is dense may hang on a size of 0.
+        return TensorMeta(shape, preserved_strides(shape, x.strides), x.dtype, x.device)
+    if not any(assumed(p != 0) for p in padding) or has_zero(x.shape):
         return None
     return TensorMeta(shape, suggested_strides(shape, x.shape, x.strides), x.dtype, x.device)
 

@@ -37,3 +37,45 @@ def test_formula(name):
 def test_half_types(name):
     x, w = torch.randn(8, 40, dtype=torch.bfloat16), torch.randn(40, dtype=torch.bfloat16)
     check_function(CASES[name], x.requires_grad_(), w.requires_grad_(), rtol=3e-2, atol=3e-2)
+
+
+def masked_softmax(x, w):
+    """Rows of which nothing is left give zeros."""
+    scores = (x * w).masked_fill(x > 1.5, -torch.inf).masked_fill(torch.arange(8)[:, None] == 3, -torch.inf)
+    return torch.ops.aten._safe_softmax(scores, -1)
+
+
+def test_safe_softmax():
+    x, w = torch.randn(8, 40).requires_grad_(), torch.randn(40).requires_grad_()
+    check_function(masked_softmax, x, w)
+    check_function(masked_softmax, x.detach().bfloat16().requires_grad_(), w.detach().bfloat16(), rtol=3e-2, atol=3e-2)
+
+
+GROUP_NORMS = {
+    "weights": ((3, 6, 5, 7), 3, True),
+    "no weights": ((3, 6, 5, 7), 2, False),
+    "one group": ((2, 6, 9), 1, True),
+    "a group each": ((2, 6, 4, 4), 6, True),
+    "no positions": ((4, 6), 2, True),
+}
+
+
+@pytest.mark.parametrize("name", GROUP_NORMS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_group_norm(name, dtype):
+    shape, groups, affine = GROUP_NORMS[name]
+    x, w = torch.randn(shape, dtype=dtype).requires_grad_(), torch.randn(6, dtype=dtype).requires_grad_()
+    if affine:
+        check_function(lambda x, w: F.group_norm(x, groups, w, w * 2), x, w, rtol=1e-4, atol=2e-5)
+    else:
+        check_function(lambda x, w: F.group_norm(x * 2, groups) * w.sum(), x, w, rtol=1e-4, atol=2e-5)
+
+
+def test_group_norm_channels_last():
+    x = torch.randn(3, 6, 5, 7).contiguous(memory_format=torch.channels_last).requires_grad_()
+    check_function(lambda x, w: F.group_norm(x, 3, w, w), x, torch.rand(6).requires_grad_(), rtol=1e-4, atol=2e-5)
+
+
+def test_rms_norm():
+    x, w = torch.randn(8, 40).requires_grad_(), torch.rand(40).requires_grad_()
+    check_function(lambda x, w: F.rms_norm(x, (40,), w, 1e-6), x, w, rtol=1e-4, atol=2e-5)

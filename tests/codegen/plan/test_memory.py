@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dyncomp.codegen.memory import ALIGNMENT, Lifetime, place
+from dyncomp.codegen.memory import ALIGNMENT, Lifetime, place, shelves
 
 LIVES = st.builds(
     lambda size, first, length: Lifetime(size, first, first + length),
@@ -32,3 +32,16 @@ def test_a_chain_needs_two_buffers():
 def test_a_hole_is_filled_best():
     lives = [Lifetime(640, 0, 9), Lifetime(128, 0, 2), Lifetime(64, 0, 9), Lifetime(128, 3, 9)]
     assert place(lives) == 640 + 128 + 64
+
+
+@given(st.lists(LIVES, max_size=25))
+def test_buffers_of_one_shelf_never_meet(lives):
+    groups = shelves(lives)
+    assert sorted(id(life) for group in groups for life in group) == sorted(map(id, lives))
+    for group in groups:
+        for n, a in enumerate(group):
+            assert all(a.last < b.first or b.last < a.first for b in group[:n])
+
+
+def test_a_chain_needs_two_shelves():
+    assert len(shelves([Lifetime(6400, n, n + 1) for n in range(10)])) == 2

@@ -124,6 +124,39 @@ def test_scratch_must_stay_inside():
         plan(0, [("scratch", 1, F32, (1,), (1,), 2)], [], arena=64)
 
 
+def test_an_arena_as_large_as_the_call_says():
+    rows = ("s", 0)
+    code = [
+        ("size", 0, 0, 0),
+        ("int", 1, "mul", rows, 4),
+        ("int", 2, "add", ("s", 1), 63),
+        ("int", 2, "floordiv", ("s", 2), 64),
+        ("int", 2, "mul", ("s", 2), 64),
+        ("int", 3, "mul", ("s", 2), 2),
+        ("arena", ("s", 3)),
+        ("scratch", 1, F32, (rows,), (1,), 0),
+        ("scratch", 2, F32, (rows,), (1,), ("s", 2)),
+        ("kernel", ADD_ONE, rows, ("s", 0), [0, 1], []),
+        ("kernel", ADD_ONE, rows, 8, [1, 2], []),
+        ("alloc", 3, F32, (rows,), (1,), "cpu"),
+        ("kernel", ADD_ONE, rows, 8, [2, 3], []),
+    ]
+    p = plan(1, code, [("slot", 3)], single=True)
+    for n in (4, 1000, 0, 3, 70001, 16):
+        x = torch.randn(n)
+        assert torch.equal(p(x), x + 1 + 1 + 1)
+
+
+def test_a_plan_has_one_arena():
+    with pytest.raises(ValueError, match="has an arena already"):
+        plan(0, [("arena", 64), ("arena", 64)], [])
+    with pytest.raises(ValueError, match="has an arena already"):
+        plan(0, [("arena", 64)], [], arena=64)
+    too_small = [("size", 0, 0, 0), ("arena", ("s", 0)), ("scratch", 1, F32, (4,), (1,), 0)]
+    with pytest.raises(RuntimeError, match="beyond the arena"):
+        plan(1, too_small, [])(torch.zeros(3))
+
+
 @pytest.mark.parametrize("how", [lambda t: t, lambda t: t.view(2, 2), lambda t: t[1:]])
 def test_an_arena_that_an_operator_keeps_is_left_to_it(how):
     kept = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from dyncomp.codegen.ir.index import ZERO, const
+from dyncomp.codegen.ir.index import ZERO
 from dyncomp.codegen.ir.nodes import Builder, Load, Op, Param, Value
 from dyncomp.codegen.ir.ops import OPS
 from dyncomp.codegen.ir.types import compute_type
@@ -53,7 +53,7 @@ class Recorder:
         return Load(param, ZERO, (), None, compute_type(tensor.dtype))
 
     def checked(self, value: Value, extent: int) -> Value:
-        return self.b.checked(value, const(extent), _FLAG)
+        return self.b.checked(value, extent, _FLAG)
 
     def pick(self, tensor: Tensor, index: Indices, numbers: dict[int, Value]) -> Value:
         self.reads.append(Read(root(tensor), (), True))

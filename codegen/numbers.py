@@ -1,0 +1,180 @@
+"""Symbolic numbers of a plan: which registers hold them, and the instructions that compute them.
+
+    Index 2*s0*s1 over x.size(0), x.size(1)   ->   size r0 = x.size(0); size r1 = x.size(1); int r2 = r0 * r1; int r3 = r2 * 2
+
+All numbers depend on the inputs alone, so they are computed in front of everything else, each of them once. While a
+plan is written, its instructions name numbers by `("s", "s0")` and `("s", 3)`: the sizes by what they are
+called in the index algebra, what is computed from them by its register. `finished` puts registers in place of names,
+once it is known which sizes are needed at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dyncomp.codegen.ir.index import FloorDiv, Index, Min, Mod, Product, Size, Var, as_index
+from dyncomp.errors import InternalError
+from dyncomp.shape.int_program import float_of_bits
+from dyncomp.shape.ops import OPS
+from dyncomp.shape.symbolic import is_symbolic
+
+Instruction = tuple[Any, ...]
+
+
+class Numbers:
+    """`sizes`: the graph's GraphSizes; `vals`: fakes (or numbers) of its inputs; `symbols`: what the sizes stand for."""
+
+    def __init__(self, sizes: Any, vals: list[Any], symbols: Any):
+        self.sizes, self.vals, self.symbols = sizes, vals, symbols
+        self.code: list[Instruction] = []
+        self._count = 0
+        self._names: dict[str, Any] = {}  # name -> SymInt or SymFloat
+        self._done: dict[Any, Any] = {}  # (operation, operands) -> register
+
+    # ---- while the plan is written
+
+    def of(self, tree: Any) -> Any:
+        """Numbers as instructions have them; containers become tuples, all else stays."""
+        if isinstance(tree, (tuple, list)):
+            return tuple([self.of(item) for item in tree])
+        if isinstance(tree, Index):
+            return self._sum(tree)
+        return self._raw(tree) if is_symbolic(tree) else tree
+
+    def larger(self, a: Any, b: Any) -> Any:
+        """Of two numbers as instructions have them."""
+        if isinstance(a, int) and isinstance(b, int):
+            return max(a, b)
+        return a if a == b else self._compute("max", a, b)
+
+    def sum(self, a: Any, b: Any) -> Any:
+        return self._compute("add", a, b)
+
+    def _raw(self, number: Any) -> Any:
+        """A float or truth made of sizes: an argument that the index algebra does not take in."""
+        name = f"#{len(self._names)}"
+        known = self._done.setdefault(("raw", str(number)), name)
+        if known == name:
+            self._names[name] = number
+        return ("f" if isinstance(number, torch.SymFloat) else "s", known)
+
+    def _compute(self, operation: str, a: Any, b: Any) -> Any:
+        key = (operation, a, b)
+        known = self._done.get(key)
+        if known is None:
+            known = self._done[key] = ("s", self._count)
+            self.code.append(("int", self._count, operation, a, b))
+            self._count += 1
+        return known
+
+    def _sum(self, index: Index) -> Any:
+        total: Any = None
+        for atom, coef in index.terms:
+            if coef < 0:
+                continue
+            term = self._times(self._atom(atom), coef)
+            total = term if total is None else self._compute("add", total, term)
+        if index.const > 0 or total is None:
+            total = index.const if total is None else self._compute("add", total, index.const)
+        for atom, coef in index.terms:
+            if coef < 0:
+                total = self._compute("sub", total, self._times(self._atom(atom), -coef))
+        if index.const < 0 and not isinstance(total, int):
+            total = self._compute("sub", total, -index.const)
+        return total
+
+    def _times(self, value: Any, coef: int) -> Any:
+        return value if coef == 1 else self._compute("mul", value, coef)
+
+    def _atom(self, atom: Any) -> Any:
+        if isinstance(atom, Size):
+            if atom.name not in self._names:
+                expr = self.symbols.meaning[atom.name]
+                self._names[atom.name] = self.symbols.env.wrap(expr, int)
+            return ("s", atom.name)
+        if isinstance(atom, Product):
+            first, *rest = [self._atom(part) for part in atom.atoms]
+            for part in rest:
+                first = self._compute("mul", first, part)
+            return first
+        if isinstance(atom, (FloorDiv, Mod)):
+            operation = "floordiv" if isinstance(atom, FloorDiv) else "mod"
+            return self._compute(operation, self.of(as_index(atom.num)), self.of(as_index(atom.den)))
+        if isinstance(atom, Min):
+            return self._compute("min", self.of(atom.a), self.of(atom.b))
+        assert isinstance(atom, Var)
+        raise InternalError(f"{atom} stands outside of its loop")
+
+    def kinds(self) -> int | tuple[str, ...]:
+        """What the inputs are, as `_exec.Plan` takes it."""
+        kinds = tuple([_kind(val) for val in self.vals])
+        return len(kinds) if all(kind == "tensor" for kind in kinds) else kinds
+
+    # ---- the end
+
+    def finished(self, code: list[Instruction], outputs: list[Any]) -> tuple[list[Instruction], list[Any]]:
+        """The whole plan, all numbers computed in front; registers in place of names."""
+        prelude = self._prelude()
+        return [*prelude, *self._placed(self.code), *self._placed(code)], self._placed(outputs)
+
+    def _placed(self, tree: Any) -> Any:
+        if isinstance(tree, tuple):
+            if len(tree) == 2 and tree[0] in ("s", "f") and isinstance(tree[1], str):
+                return self._places[tree[1]]
+            return tuple([self._placed(item) for item in tree])
+        return [self._placed(item) for item in tree] if isinstance(tree, list) else tree
+
+    def _prelude(self) -> list[Instruction]:
+        """Reads this call's numbers and computes the sizes that the plan named."""
+        names = list(self._names)
+        program_of = self.sizes.covering(self.vals, self._names.values())
+        program = program_of.program
+        code: list[Instruction] = []
+        values: list[Any] = []
+        for index, what, dim in program.inputs:
+            kind = "f" if isinstance(self.vals[index], (torch.SymFloat, float)) else "s"
+            read = (what, self._count, index, dim) if what in ("size", "stride") else ("number", self._count, index)
+            code.append(read)
+            values.append((kind, self._count))
+            self._count += 1
+        for name, *operands in program.code:
+            values.append(
+                self._instruction(code, name, [values[i] for i in operands] if name not in _CONSTANTS else operands)
+            )
+        self._places: dict[str, Any] = {}
+        for name in names:
+            place = program_of.place(self._names[name])
+            self._places[name] = int(self._names[name]) if place is None else values[program.results[place]]
+        return code
+
+    def _instruction(self, code: list[Instruction], name: str, operands: list[Any]) -> Any:
+        if name == "const":
+            return operands[0]
+        if name == "fconst":
+            return float_of_bits(operands[0])
+        number = self._count
+        self._count += 1
+        if name in _INT_OPERATIONS:
+            code.append(("int", number, name, *operands))
+            return ("s", number)
+        code.append(("compute", number, name, tuple(operands)))
+        like_operand = name == "select" and isinstance(operands[1], tuple) and operands[1][0] == "f"
+        return ("f" if name in _FLOAT_RESULT or like_operand else "s", number)
+
+
+def _kind(val: Any) -> str:
+    if hasattr(val, "dtype"):
+        return "tensor"
+    if isinstance(val, (bool, torch.SymBool)):
+        return "bool"
+    return "float" if isinstance(val, (float, torch.SymFloat)) else "int"
+
+
+_CONSTANTS = ("const", "fconst")
+_INT_OPERATIONS = frozenset({"add", "sub", "mul", "floordiv", "mod", "min", "max"})
+_TO_INT = frozenset({"feq", "flt", "fle", "fisint", "ffloor", "fceil", "ftrunc", "fround"})
+_FLOAT_RESULT = (
+    frozenset({"tofloat", "truediv", *(name for name in OPS if name.startswith("f"))}) - _TO_INT - {"floordiv"}
+)

@@ -1,0 +1,108 @@
+"""Calls of functions behind functools.lru_cache and functools.cache.
+
+The cache is part of the program: `cache_clear`, and entries pushed out by others, bring the next call to the function again, and a
+cached object is the same object every time. So what is relied on is that the cache still holds its entry:
+
+    scale(2)      called for real while tracing, so that the entry is there
+                  guard: the dictionary inside of the cache has it, with the same value (without a bound) or as the same link of the
+                  list that says who goes first (with one); a call at run time moves the link to the end of that list, as eager's does
+
+The dictionary is found among what the cache refers to; it has no name.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import logging
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from dyncomp.errors import GraphBreak
+from dyncomp.guards.source import Const, DictItem
+from dyncomp.values.base import ABSENT, Tracer, Value
+from dyncomp.values.constant import SCALAR_TYPES, ConstantValue
+from dyncomp.values.registry import call_if
+
+Args = Sequence[Value]
+Kwargs = dict[str, Value]
+_TOO_SMALL: weakref.WeakSet[Any] = weakref.WeakSet()  # functions whose entries push each other out within one run
+
+
+def _is_cached(fn: Any) -> bool:
+    return isinstance(fn, functools._lru_cache_wrapper)
+
+
+@call_if(lambda fn: _is_cached(fn) and fn.__name__.endswith("_once"), priority=55)
+def call_once(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
+    """`logger.warning_once(text)`: the cache makes all calls but the first do nothing, so the first is made
+    here."""
+    real = [arg.as_constant() if arg.is_constant() else arg.real() for arg in args]
+    if kwargs or not isinstance(real[0], logging.Logger) or any(obj is ABSENT for obj in real):
+        raise GraphBreak("side-effect", f"call of {fn.__qualname__}")
+    fn(*real)
+    return tx.constant(None)
+
+
+@call_if(_is_cached, priority=60)
+def call_cached(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
+    """With constants only: the entry of the cache. Anything else: the function behind the cache is traced, which is neither read
+    nor filled."""
+    bound = fn.cache_parameters()["maxsize"]
+    constants = all(isinstance(arg, ConstantValue) and arg.is_constant() for arg in (*args, *kwargs.values()))
+    if not constants or bound == 0:
+        return tx.call(tx.constant(fn.__wrapped__), args, kwargs)
+    real = [arg.as_constant() for arg in args]
+    named = {name: arg.as_constant() for name, arg in kwargs.items()}
+    entries, mark = _inside(fn)
+    key = _key_of(mark, real, named, fn.cache_parameters()["typed"])
+    if bound is not None and _pushed_out(tx, fn, key, bound):
+        raise GraphBreak("side-effect", f"call of {fn.__qualname__}, whose cache is too small for one run")
+    try:
+        answer = fn(*real, **named)
+    except Exception as error:  # noqa: BLE001  the program's own error, raised again inside the trace
+        tx.raise_real(error)
+    if key not in entries:
+        raise GraphBreak("side-effect", f"call of {fn.__qualname__}, whose cache does not keep the answer")
+    source = DictItem(Const(entries, f"cache of {fn.__qualname__}"), key)
+    if bound is None:
+        return tx.wrap(answer, source)
+    tx.guard(source, "id", entries[key])
+    tx.effects.call(functools.partial(fn, **named) if named else fn, *args)
+    if type(answer) in SCALAR_TYPES:
+        return tx.constant(answer)
+    return tx.wrap(answer, Const(answer, f"{fn.__qualname__}(...)"))
+
+
+def _inside(fn: Any) -> tuple[dict[Any, Any], Any]:
+    """The dictionary of entries, and what stands between positional and named arguments in its keys."""
+    found = gc.get_referents(fn)
+    entries = [obj for obj in found if type(obj) is dict and obj is not fn.__dict__]
+    marks = [obj for obj in found if type(obj) is object]
+    if len(entries) != 1:
+        raise GraphBreak("unsupported-call", f"{fn.__qualname__}: a cache of unknown build")
+    return entries[0], marks[0] if marks else None
+
+
+def _key_of(mark: Any, args: Sequence[Any], kwargs: dict[str, Any], typed: bool) -> Any:
+    """The key of this call, by the rule of functools."""
+    if not kwargs and not typed:
+        return args[0] if len(args) == 1 and type(args[0]) in (str, int) else tuple(args)
+    parts = [*args]
+    if kwargs:
+        parts += [mark, *(part for item in kwargs.items() for part in item)]
+    if typed:
+        parts += [*map(type, args), *map(type, kwargs.values())]
+    if not kwargs and len(parts) == 1 and type(parts[0]) in (str, int):
+        return parts[0]
+    return tuple(parts)
+
+
+def _pushed_out(tx: Tracer, fn: Any, key: Any, bound: int) -> bool:
+    """True if one run of the frame calls with more arguments than the cache has room for: it would never find its entries."""
+    seen: set[Any] = tx.state.setdefault(__name__, {}).setdefault(id(fn), set())
+    seen.add(key)
+    if len(seen) > bound:
+        _TOO_SMALL.add(fn)
+    return fn in _TOO_SMALL

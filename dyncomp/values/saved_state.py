@@ -1,0 +1,102 @@
+"""Torch's state of this thread, kept at one moment and put back as it was: grad mode, autocast, inference mode, SDPA choices.
+
+    kept = SavedState()
+    try:
+        run a graph whose nodes set state
+    except BaseException:
+        kept.put_back()              # the nodes that would have left the blocks did not run
+        raise
+
+Autocast counts how many of its blocks are open and forgets the weights that it has cast when the last one ends. So a count that
+stays too high is worse than a wrong flag: from then on every autocast block of the thread would use old casts of weights.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
+
+_AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+class _OpenModes(threading.local):
+    """Inference modes that graphs of this thread have entered and not left, innermost last."""
+
+    def __init__(self) -> None:
+        self.guards: list[Any] = []
+
+
+_open = _OpenModes()
+
+
+def enter_inference(mode: bool) -> Any:
+    """As `torch.inference_mode(mode).__enter__`; returns what `exit_inference` takes."""
+    guard = _enter_inference_mode(mode)
+    _open.guards.append(guard)
+    return guard
+
+
+def exit_inference(guard: Any) -> None:
+    _open.guards.remove(guard)
+    _exit_inference_mode(guard)
+
+
+def autocast_nesting() -> int:
+    """How many autocast blocks are open in this thread."""
+    count: int = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return count
+
+
+def leave_autocast() -> None:
+    """The end of one autocast block: casts of weights live until the outermost one ends."""
+    if torch.autocast_decrement_nesting() == 0:
+        torch.clear_autocast_cache()
+
+
+def _sdpa_pairs() -> list[tuple[Callable[[bool], None], Callable[[], bool]]]:
+    """(setter, getter) of the kernels that scaled_dot_product_attention may choose from."""
+    pairs = []
+    for name in ("flash", "mem_efficient", "math", "cudnn", "overrideable", "fa3"):
+        setter, getter = f"_set_sdp_use_{name}", f"_get_{name}_sdp_enabled"
+        if hasattr(torch._C, setter) and hasattr(torch._C, getter):
+            pairs.append((getattr(torch._C, setter), getattr(torch._C, getter)))
+    return pairs
+
+
+SDPA = _sdpa_pairs()
+
+
+class SavedState:
+    """The state at the moment of its making."""
+
+    def __init__(self) -> None:
+        self.grad = torch.is_grad_enabled()
+        self.cache = torch.is_autocast_cache_enabled()
+        self.autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _AUTOCAST_DEVICES]
+        self.nesting = autocast_nesting()
+        self.sdpa = [getter() for _, getter in SDPA]
+        self.inference = len(_open.guards)
+
+    def put_back(self) -> None:
+        while len(_open.guards) > self.inference:
+            exit_inference(_open.guards[-1])
+        torch._C._set_grad_enabled(self.grad)
+        self.put_back_autocast()
+        while (extra := autocast_nesting() - self.nesting) > 0:
+            leave_autocast()
+        for _ in range(-extra):
+            torch.autocast_increment_nesting()
+        for (setter, _), value in zip(SDPA, self.sdpa, strict=True):
+            setter(value)
+
+    def put_back_autocast(self) -> None:
+        """Which casts are made; not how many blocks are open."""
+        torch.set_autocast_cache_enabled(self.cache)
+        for device, enabled, dtype in self.autocast:
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, dtype)

@@ -1,0 +1,31 @@
+"""`one_hot`: row-major whatever the layout of the indices, and eager's error for classes out of range."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import dyncomp
+from tests.support import check
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "codegen"])
+def test_layout(backend, dynamic):
+    index = torch.randint(0, 4, (3, 5))
+    for given in (index, index.t(), index[:, ::2], index[:0], index[None].expand(2, 3, 5)):
+        with torch.no_grad():
+            check(lambda x: (F.one_hot(x, 6), F.one_hot(x, 6).is_contiguous()), given, backend=backend, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "codegen"])
+def test_classes_out_of_range(backend):
+    with torch.no_grad():
+        check(lambda x: F.one_hot(x, 3) + 1, torch.tensor([1, 2, 3]), backend=backend, graphs=None)
+        check(lambda x: F.one_hot(x, 3) + 1, torch.tensor([1, -2]), backend=backend, graphs=None)
+
+
+def test_without_classes_the_size_depends_on_data():
+    dyncomp.reset()
+    with torch.no_grad():
+        check(lambda x: F.one_hot(x) + 1, torch.tensor([1, 2, 3]), backend="eager", graphs=None, breaks=1)
+    assert dyncomp.stats().break_reasons == {"data-dependent-shape": 1}

@@ -1,0 +1,129 @@
+"""Graphs that raise because of data: the frame runs again as plain Python, from its start and with the same random numbers."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import dyncomp
+from tests.support import check
+
+BACKENDS = ("eager", "aot_eager", "codegen")
+X, W = torch.randn(3, 4), torch.nn.Parameter(torch.randn(4, 4))
+
+
+def writes_then_catches(x, i):
+    x.add_(1)
+    try:
+        y = x[i]
+    except IndexError:
+        y = x
+    return y * 2
+
+
+def trains_and_catches(x, i):
+    x.add_(1)
+    try:
+        y = (x @ W)[i]
+    except IndexError:
+        y = x @ W
+    return y * 2
+
+
+def writes_and_raises(x, i):
+    x.mul_(2)
+    return x[i]
+
+
+def draws_and_raises(x, i):
+    y = F.dropout(x, 0.5)
+    return y[i]
+
+
+def draws_and_catches(x, i):
+    y = torch.rand(3) + torch.randn(3)
+    try:
+        return (y + 1)[i]
+    except IndexError:
+        return torch.rand(2)
+
+
+def divides(x, i):
+    try:
+        return torch.tensor([7]) // (i - 1)
+    except RuntimeError as error:
+        return str(error)
+
+
+def raises_in_a_block(x, i):
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        return (x @ W)[i]
+
+
+def batch_norm_then_catches(x, i):
+    mean, var = torch.zeros(4), torch.ones(4)
+    y = F.batch_norm(x, mean, var, training=True)
+    try:
+        return y[i], mean, var
+    except IndexError:
+        return y, mean, var
+
+
+def finally_runs(x, i):
+    seen = []
+    try:
+        return x[i], seen
+    except IndexError:
+        seen.append("except")
+    finally:
+        seen.append("finally")
+    return x, seen
+
+
+PROGRAMS = (
+    writes_then_catches, trains_and_catches, writes_and_raises, draws_and_raises, draws_and_catches, divides, raises_in_a_block,
+    batch_norm_then_catches, finally_runs,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("index", [2, 9])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
+def test_program(function, backend, index):
+    check(function, X, torch.tensor([index]), backend=backend, graphs=None, breaks=None, calls=3)
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_running_statistics_are_updated_once(backend):
+    norm = torch.nn.BatchNorm1d(4)
+
+    def f(norm, x, i):
+        y = norm(x)
+        try:
+            return y[i]
+        except IndexError:
+            return y
+
+    check(f, norm, X, torch.tensor([9]), backend=backend, graphs=None, breaks=None)
+
+
+def test_it_is_counted(fresh):
+    fast = dyncomp.optimize(finally_runs)
+    fast(X, torch.tensor([9]))
+    assert dyncomp.stats().fallbacks["graph-raised"] == 1
+
+
+def test_an_interruption_is_not_run_again(fresh):
+    calls = []
+
+    def backend(gm, inputs):
+        def run(*args):
+            calls.append(1)
+            raise KeyboardInterrupt
+
+        return run
+
+    fast = dyncomp.optimize(finally_runs, backend=backend)
+    with pytest.raises(KeyboardInterrupt):
+        fast(X, torch.tensor([1]))
+    assert len(calls) == 1

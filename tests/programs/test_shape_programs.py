@@ -1,0 +1,33 @@
+"""A small part of the random shape programs in every run; `DYNCOMP_SHAPE_PROGRAMS=2000` runs that many (some twenty minutes).
+
+`python -m tests.programs.run_shape_programs` does the same without stopping at a fault.
+"""
+
+import os
+
+import pytest
+
+from tests.programs.run_shape_programs import WAYS, check_program
+from tests.programs.shape_programs import make_program
+
+COUNT = int(os.environ.get("DYNCOMP_SHAPE_PROGRAMS", "0"))
+# Programs that were wrong once, and some others.
+SEEDS = range(COUNT) if COUNT else (24, 40, 43, 883, 893, 925, 936, 1647, *range(0, 2000, 125))
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if COUNT or not way.endswith("-codegen")])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_program(seed, way):
+    check_program(make_program(seed), way)
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way.endswith("-codegen")])
+@pytest.mark.parametrize("seed", () if COUNT else SEEDS[::3])
+def test_program_in_kernels(seed, way):
+    check_program(make_program(seed), way)
+
+
+def test_the_same_seed_is_the_same_program():
+    first, second = make_program(7), make_program(7)
+    assert first.source == second.source
+    assert len(first.make_calls()) == 5

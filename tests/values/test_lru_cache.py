@@ -1,0 +1,143 @@
+"""Functions behind functools.lru_cache: what their caches hold, and no longer hold, is seen."""
+
+import functools
+
+import pytest
+import torch
+
+import dyncomp
+from tests.support import assert_same
+
+X = torch.ones(3)
+
+
+def both(make, steps):
+    """`make()` gives (function to compile, namespace); each step acts on the namespace or is a tuple of arguments to call with."""
+    seen = []
+    for compiled in (False, True):
+        function, names = make()
+        run = dyncomp.optimize(function, backend="eager") if compiled else function
+        out = []
+        for step in steps:
+            out.append(run(*step) if isinstance(step, tuple) else step(names))
+        seen.append((out, names.get("calls")))
+    assert_same(seen[1][0], seen[0][0])
+    assert seen[1][1] == seen[0][1]
+
+
+def setting(value):
+    return lambda names: names.update(value=value)
+
+
+def clear(names):
+    names["cached"].cache_clear()
+
+
+def make(decorate, use=lambda cached, x, n: x * cached(n)):
+    names = {"value": 1.0, "calls": []}
+
+    @decorate
+    def cached(n, scale=1):
+        names["calls"].append(n)
+        return n * scale * names["value"]
+
+    names["cached"] = cached
+    return lambda x, n=2: use(cached, x, n), names
+
+
+DECORATORS = {
+    "cache": functools.cache,
+    "bounded": functools.lru_cache,
+    "small": functools.lru_cache(maxsize=2),
+    "none": functools.lru_cache(maxsize=0),
+    "typed": functools.lru_cache(typed=True),
+}
+
+
+@pytest.mark.parametrize("kind", DECORATORS)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda cached, x, n: x * cached(n),
+        lambda cached, x, n: x * cached(n, scale=3) + cached(n, 4),
+        lambda cached, x, n: x * cached(1) * cached(2) * cached(3) + n,
+        lambda cached, x, n: x * cached(1.0) + cached(1) + cached(True),
+    ],
+    ids=["one", "named", "three", "equal-keys"],
+)
+def test_clearing_and_pushing_out(kind, use):
+    decorate = DECORATORS[kind]
+    steps = [
+        (X,),
+        (X,),
+        setting(2.0),
+        (X,),
+        clear,
+        (X,),
+        (X,),
+        (X, 5),
+        (X, 6),
+        setting(3.0),
+        (X, 7),
+        (X, 2),
+        (X, 5),
+        clear,
+        (X, 5),
+    ]
+    both(lambda: make(decorate, use), steps)
+
+
+@pytest.mark.parametrize("kind", ["cache", "bounded"])
+def test_a_cached_tensor_is_one_object(kind):
+    def made():
+        names = {"value": 1.0, "calls": []}
+
+        @DECORATORS[kind]
+        def table(n):
+            names["calls"].append(n)
+            return torch.full((n,), names["value"])
+
+        names["cached"] = table
+
+        def f(x):
+            table(3).add_(1)
+            return x + table(3), table(3) is table(3)
+
+        return f, names
+
+    both(made, [(X,), (X,), setting(5.0), (X,), clear, (X,), (X,)])
+
+
+def test_an_error_of_the_function_is_not_cached():
+    def made():
+        names = {"calls": []}
+
+        @functools.lru_cache
+        def cached(n):
+            names["calls"].append(n)
+            raise ValueError(n)
+
+        def f(x):
+            try:
+                return x * cached(1)
+            except ValueError as error:
+                return x + error.args[0]
+
+        return f, names
+
+    seen = []
+    for wrap in (lambda f: f, lambda f: dyncomp.optimize(f, backend="eager")):
+        function, names = made()
+        run = wrap(function)
+        seen.append([run(X), run(X)])
+    assert_same(seen[1], seen[0])
+
+
+def test_entries_do_not_make_compiles_of_their_own(fresh):
+    function, names = make(functools.lru_cache)
+    fast = dyncomp.optimize(function, backend="eager")
+    for _ in range(5):
+        fast(X)
+    names["cached"](7)  # somebody else's entry
+    fast(X)
+    assert dyncomp.stats().graphs == 1

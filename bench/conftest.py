@@ -17,6 +17,7 @@ RESULTS = pathlib.Path(__file__).parent / "results"
 
 def pytest_addoption(parser):
     parser.addoption("--peer", action="store", default="yes", choices=["yes", "no"], help="also run torch.compile")
+    parser.addoption("--rounds", action="store", type=int, help="timed rounds of each case (default: the case's own)")
 
 
 @pytest.fixture
@@ -29,6 +30,9 @@ def peer(request):
 def compare(request, benchmark):
     def run(case, sides, rounds=15, inner=1, warmup=3, **facts):
         """`sides`: {"eager": call, "dyncomp": call, "torch.compile": call}; `inner` calls are timed as one."""
+
+        rounds = request.config.getoption("--rounds") or rounds
+        warmup = min(warmup, rounds)
 
         def repeat(call):
             def many():

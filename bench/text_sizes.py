@@ -18,6 +18,7 @@ import torch
 import transformers
 
 import dyncomp
+from dyncomp import config
 
 PAIRS = [(2, 16), (2, 24), (2, 12), (4, 12), (3, 20), (1, 20), (1, 9), (5, 30), (2, 7), (6, 24), (1, 28), (4, 16)]
 LIMITS = {"default": 4, "dynamic": 2}
@@ -162,7 +163,7 @@ def main() -> int:
     for name in options.models:
         start = time.perf_counter()
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), config.patch(strict=True, remember_sizes=False, automatic_dynamic=True):
                 warnings.simplefilter("ignore")
                 compiles, breaks, wrong = run(name, options.policy, options.backend)
         except Exception as error:  # noqa: BLE001  a table of all models

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from dyncomp.codegen.ir.index import FloorDiv, Index, Min, Mod, Product, Size, Var, as_index
+from dyncomp.codegen.ir.real import Real
 from dyncomp.errors import InternalError
 from dyncomp.shape.int_program import float_of_bits
 from dyncomp.shape.ops import OPS
@@ -41,6 +42,8 @@ class Numbers:
             return tuple([self.of(item) for item in tree])
         if isinstance(tree, Index):
             return self._sum(tree)
+        if isinstance(tree, Real):
+            tree = tree.number
         return self._raw(tree) if is_symbolic(tree) else tree
 
     def larger(self, a: Any, b: Any) -> Any:
@@ -76,12 +79,15 @@ class Numbers:
                 continue
             term = self._times(self._atom(atom), coef)
             total = term if total is None else self._compute("add", total, term)
-        if index.const > 0 or total is None:
-            total = index.const if total is None else self._compute("add", total, index.const)
+        first = total is None  # then the sum begins with its constant, whatever its sign
+        if first:
+            total = index.const
+        elif index.const > 0:
+            total = self._compute("add", total, index.const)
         for atom, coef in index.terms:
             if coef < 0:
                 total = self._compute("sub", total, self._times(self._atom(atom), -coef))
-        if index.const < 0 and not isinstance(total, int):
+        if index.const < 0 and not first:
             total = self._compute("sub", total, -index.const)
         return total
 
@@ -90,6 +96,8 @@ class Numbers:
 
     def _atom(self, atom: Any) -> Any:
         if isinstance(atom, Size):
+            if atom.name in self.symbols.reals:
+                return self._raw(self.symbols.reals[atom.name])
             if atom.name not in self._names:
                 expr = self.symbols.meaning[atom.name]
                 self._names[atom.name] = self.symbols.env.wrap(expr, int)
@@ -124,6 +132,8 @@ class Numbers:
             if len(tree) == 2 and tree[0] in ("s", "f") and isinstance(tree[1], str):
                 return self._places[tree[1]]
             return tuple([self._placed(item) for item in tree])
+        if isinstance(tree, dict):
+            return {name: self._placed(item) for name, item in tree.items()}
         return [self._placed(item) for item in tree] if isinstance(tree, list) else tree
 
     def _prelude(self) -> list[Instruction]:

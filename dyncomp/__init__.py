@@ -35,6 +35,8 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name):
+    if name in ("config", "errors"):
+        return importlib.import_module(f"dyncomp.{name}")
     if name not in _LAZY:
         raise AttributeError(name)
     importlib.import_module("dyncomp.driver").install()

@@ -15,7 +15,7 @@ import torch
 from dyncomp import config, counters, driver, interp, marks, size_marks
 from dyncomp._frame import _core
 from dyncomp.backends import default_backend, lookup_backend
-from dyncomp.context import CompileContext, check_flag, check_limit, check_mode, check_options
+from dyncomp.context import MISSING, CompileContext, check_flag, check_limit, check_mode, check_options
 from dyncomp.entry import caller_of, captured_is_compiling
 from dyncomp.errors import OptionError
 from dyncomp.optimized_module import optimize_module
@@ -147,6 +147,7 @@ _region_contexts: dict[tuple[Any, ...], CompileContext] = {}
 
 def _shared_context(observer: Any, options: dict[str, Any]) -> CompileContext:
     """One context for all regions with the same options, so that a region entered again finds its compiled code."""
+    check_options({key: value for key, value in options.items() if key in MISSING})
     context = make_context(**options)
     if observer is not None:
         context.observers.append(observer)

@@ -72,7 +72,7 @@ KNOBS: dict[str, Knob] = {
             True,
         ),
         Knob(
-            "automatic_dynamic", bool, False,
+            "automatic_dynamic", bool, True,
             "With dynamic=None: sizes and ints that changed since the last compile become symbolic.",
         ),
         Knob(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import threading
+import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +24,12 @@ OPTIONS = (
     "kernel_grain", "recompute", "round_low_precision", "vector_isa", "verify_passes",
 )
 
+# Options that are asked for and that nothing here does.
+MISSING = {
+    "compiled_autograd": "one graph for the backward of code with graph breaks, hooks included. Without breaks, "
+    "options={'capture_backward': True} takes backward() into the graph of the step.",
+}
+
 
 @dataclasses.dataclass(eq=False)
 class CompileContext:
@@ -38,7 +46,12 @@ class CompileContext:
     recompile_limit: int = 8
     name: str | None = None
     observers: list[Callable[[Any], None]] = dataclasses.field(default_factory=list)
-    sizes: dict[Any, Any] = dataclasses.field(default_factory=dict)  # by code: what varied (interp.sizes)
+    sizes: weakref.WeakKeyDictionary[types.CodeType, Any] = dataclasses.field(
+        default_factory=weakref.WeakKeyDictionary
+    )  # what varied (interp.sizes)
+    optimizer_floats: weakref.WeakKeyDictionary[types.CodeType, Any] = dataclasses.field(
+        default_factory=weakref.WeakKeyDictionary
+    )  # what varied of an optimiser's settings (values.optimizer)
     warned: set[str] = dataclasses.field(default_factory=set)
     lock: Any = dataclasses.field(default_factory=threading.Lock)
 
@@ -68,6 +81,8 @@ def check_options(options: dict[str, Any] | None) -> dict[str, Any]:
     """A checked copy; raises OptionError for an unknown key or a wrong type."""
     checked = dict(options or {})
     for name, value in checked.items():
+        if name in MISSING:
+            raise OptionError(f"option {name!r} is not there yet: {MISSING[name]}")
         if name not in OPTIONS:
             raise OptionError(
                 f"unknown option {name!r}.{_near(str(name), OPTIONS)} Known: {', '.join(OPTIONS)} (see dyncomp.config)"

@@ -38,7 +38,8 @@ from dyncomp.errors import (
 from dyncomp.guards import build as guard_build
 from dyncomp.guards.record import GuardRecord
 from dyncomp.interp.number_report import NumberReport
-from dyncomp.interp.resume import generated_code, is_step
+from dyncomp.interp.rerun import throw_into
+from dyncomp.interp.resume import generated_code, is_resume, is_step
 from dyncomp.skipfiles import is_other_compiler, is_skipped
 from dyncomp.values.node_by_node import left_as_found
 
@@ -85,6 +86,16 @@ def stance() -> str:
 
 def on_miss(func: types.FunctionType, args: tuple[Any, ...], owner: CompileContext, cache: Any) -> Any:
     """Called by the runtime with the hook off. Contract: docs/contracts.md, section 1."""
+    try:
+        return _answer(func, args, owner, cache)
+    except BaseException as error:  # an interruption, a refusal, a fault of ours
+        if not is_resume(func.__code__):
+            raise
+        raised = error
+    return (throw_into(raised, func, args),)  # the frame began inside what the user's `with` and `finally` blocks clean up
+
+
+def _answer(func: types.FunctionType, args: tuple[Any, ...], owner: CompileContext, cache: Any) -> Any:
     code = func.__code__
     if is_step(code):
         return None
@@ -241,7 +252,7 @@ def _compile(
     run = trace.make_run(compiled, _single_form(compiled))
     if isinstance(run, types.FunctionType):
         for code in generated_code(run.__code__):
-            _core.own(code)
+            _core.own(code, resumes=is_resume(code))
     tree = guard_build.build_tree(trace.guards, trace.captures)
     record = _record(func, trace, owner, reason, time.perf_counter() - start)
     record.fallbacks = tuple([name for name, n in counters.stats().fallbacks.items() if n > before.get(name, 0)])
@@ -281,9 +292,11 @@ def _compile_graph(trace: Any, owner: CompileContext, name: str, folder: Any) ->
 
 
 def _single_form(compiled: Any) -> Callable[..., Any] | None:
-    """A plan of one output also comes as a callable that returns this output bare, for frames that return just that."""
+    """A graph of one output also comes as a callable that returns this output bare, for frames that return just that."""
     if isinstance(compiled, _exec.Plan) and len(compiled.data()["outputs"]) == 1:
         return compiled.single()
+    if isinstance(compiled, _core.without_hook):
+        return _core.without_hook(compiled.__wrapped__, single=True)
     return None
 
 

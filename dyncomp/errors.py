@@ -26,6 +26,7 @@ REASONS: dict[str, str] = {
     "side-effect": "printing, logging, I/O and warnings run as Python; move them out of the compiled function to get one graph.",
     "caught-error": "Check the condition before the operation, or use a backend that writes inputs last (the default one does).",
     "exception": "Exceptions that cross the captured code run as Python; check conditions before the compiled function.",
+    "last-reference": "What happens when the last reference to this object goes is run between graphs: close it, or drop it, outside the compiled function.",
     "context-manager": "Enter this context manager outside the compiled function.",
     "tensor-subclass": "Tensor subclasses with their own __torch_function__ or __torch_dispatch__ run as Python.",
     "unsupported-tensor": "Sparse, quantised, nested and lazily conjugated tensors run as Python; convert to a plain one first.",

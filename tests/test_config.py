@@ -1,6 +1,14 @@
+import subprocess
+import sys
+
 import pytest
 
 from dyncomp import config, errors, log
+
+
+def test_reached_from_the_package_alone():
+    code = "import dyncomp; dyncomp.config.strict = True; assert dyncomp.config.strict; assert dyncomp.errors.REASONS"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_patch_restores_on_exceptions():

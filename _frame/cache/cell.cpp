@@ -30,7 +30,7 @@ void cell_free(void* pointer) {
 }
 
 CodeCell* cell_make(PyCodeObject* code) {
-  CodeCell* cell = new CodeCell{{}, Skip::no, false, nullptr, all_cells};
+  CodeCell* cell = new CodeCell{{}, Skip::no, false, false, nullptr, all_cells};
   if (compat::code_extra_set(code, extra_index, cell) < 0) {
     delete cell;
     return nullptr;
@@ -100,9 +100,12 @@ bool cell_skip(PyCodeObject* code, Skip skip) {
   return true;
 }
 
-bool cell_own(PyCodeObject* code) {
+bool cell_own(PyCodeObject* code, bool resumes) {
   CodeCell* cell = cell_of(code);
-  return cell != nullptr && (cell->ours = true);
+  if (cell == nullptr) return false;
+  cell->ours = true;
+  cell->resumes = resumes;
+  return true;
 }
 
 void cells_forget_owner(Owner* owner) {

@@ -3,6 +3,7 @@
 #include "dispatch/serve.h"
 
 #include "cache/cell.h"
+#include "hook/region.h"
 #include "hook/thread.h"
 #include "ref.h"
 #include "guards/sentinel.h"
@@ -52,8 +53,18 @@ PyObject* call_run(PyObject* run, PyObject** captures, size_t count) {
   return result;
 }
 
-PyObject* run_entry(Entry* entry, Owner* owner, PyFunctionObject* function, Captures& captures) {
+// The argument slots of a call. `given`: they belong to the frame that is replaced.
+struct Slots {
+  PyObject* const* at;
+  Py_ssize_t count;
+  bool given;
+};
+
+PyObject* run_entry(Entry* entry, Owner* owner, PyFunctionObject* function, Slots slots, Captures& captures) {
   PyObject* run = Py_NewRef(entry->run);
+  // A Python function's frame takes references to its arguments before anything runs; holding them too is the larger part of
+  // the cost of many captures. Anything else may read its arguments after it ran code that drops them.
+  if (!PyFunction_Check(run) && !wraps_function(run)) captures.hold();
   ++entry->hits;
   PyObject* result;
   Shield shield(PyFunction_Check(run));
@@ -62,7 +73,9 @@ PyObject* run_entry(Entry* entry, Owner* owner, PyFunctionObject* function, Capt
     result = call_run(run, captures.data(), captures.count());
   } else {
     Scope candidates(Scope::Mode::candidates, owner);
+    Keeper keeper{slots.given ? const_cast<PyObject**>(slots.at) : nullptr, slots.count, &captures};
     if (PyFunction_Check(run)) {
+      this_thread.keeper = &keeper;
       this_thread.passthrough = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(run));
     }
     result = call_run(run, captures.data(), captures.count());
@@ -73,15 +86,15 @@ PyObject* run_entry(Entry* entry, Owner* owner, PyFunctionObject* function, Capt
 }
 
 // Runs the first entry whose guards hold; false if there is none.
-bool run_match(Cache* cache, Owner* owner, PyFunctionObject* function, PyObject* const* args, PyObject** result) {
+bool run_match(Cache* cache, Owner* owner, PyFunctionObject* function, Slots slots, PyObject** result) {
   // A guard can, rarely, run a finaliser that changes the cache: the size is read anew and the entry is held.
   for (size_t i = 0; i < cache->entries->size(); ++i) {
     Entry* entry = (*cache->entries)[i];
     Py_INCREF(entry);
     Captures captures;
-    if (tree_match(entry->guards, function, args, captures)) {
+    if (tree_match(entry->guards, function, slots.at, captures)) {
       if (i > 0 && i < cache->entries->size() && (*cache->entries)[i] == entry) cache_promote(cache, i);
-      *result = run_entry(entry, owner, function, captures);
+      *result = run_entry(entry, owner, function, slots, captures);
       Py_DECREF(entry);
       return true;
     }
@@ -121,12 +134,16 @@ Served reject_entry(Cache* cache, Entry* entry, PyFunctionObject* function, PyOb
   return Served::plain;
 }
 
-Served use_answer(PyObject* answer, Cache* cache, Owner* owner, PyFunctionObject* function, PyObject* const* args,
+Served use_answer(PyObject* answer, Cache* cache, Owner* owner, PyFunctionObject* function, Slots slots,
                   PyObject** result) {
   if (answer == serve_eager_once) return Served::plain;
   if (answer == Py_None || answer == serve_freeze) {
     cache->skipped = true;
     return Served::plain;
+  }
+  if (PyTuple_CheckExact(answer) && PyTuple_GET_SIZE(answer) == 1) {
+    *result = Py_NewRef(PyTuple_GET_ITEM(answer, 0));
+    return Served::done;
   }
   if (!Py_IS_TYPE(answer, &EntryType)) {
     PyErr_Format(PyExc_TypeError, "the compile callback returned %R, not an Entry or None", answer);
@@ -135,32 +152,30 @@ Served use_answer(PyObject* answer, Cache* cache, Owner* owner, PyFunctionObject
   }
   Entry* entry = reinterpret_cast<Entry*>(answer);
   Captures captures;
-  if (!tree_match(entry->guards, function, args, captures)) {
-    return reject_entry(cache, entry, function, args, result);
+  if (!tree_match(entry->guards, function, slots.at, captures)) {
+    return reject_entry(cache, entry, function, slots.at, result);
   }
   cache_add(cache, entry);
-  *result = run_entry(entry, owner, function, captures);
+  *result = run_entry(entry, owner, function, slots, captures);
   return Served::done;
 }
 
-Served compile(Cache* cache, Owner* owner, PyFunctionObject* function, PyObject* const* args, Py_ssize_t count,
-               PyObject** result) {
+Served compile(Cache* cache, Owner* owner, PyFunctionObject* function, Slots slots, PyObject** result) {
   ++cache->misses;
   cache_begin_compile(cache);
   Ref answer;
   {
     Scope off(Scope::Mode::compiling, nullptr);
-    answer = Ref::steal(call_callback(cache, owner, function, args, count));
+    answer = Ref::steal(call_callback(cache, owner, function, slots.at, slots.count));
   }
   cache_end_compile(cache);
-  if (answer) return use_answer(answer.get(), cache, owner, function, args, result);
+  if (answer) return use_answer(answer.get(), cache, owner, function, slots, result);
   add_users_frame(function, Py_None);
   *result = nullptr;
   return Served::done;
 }
 
-Served miss(Cache* cache, Owner* owner, PyFunctionObject* function, PyObject* const* args, Py_ssize_t count,
-            PyObject** result) {
+Served miss(Cache* cache, Owner* owner, PyFunctionObject* function, Slots slots, PyObject** result) {
   while (cache->compiling) {
     if (cache->compiler == PyThread_get_thread_ident()) return Served::plain;
     if (!cache_wait_compile()) {
@@ -168,23 +183,24 @@ Served miss(Cache* cache, Owner* owner, PyFunctionObject* function, PyObject* co
       return Served::done;
     }
     if (cache->compiling) continue;  // the compile that ended was another one
-    if (run_match(cache, owner, function, args, result)) return Served::done;
+    if (run_match(cache, owner, function, slots, result)) return Served::done;
   }
   if (cache->skipped || miss_callback == nullptr || owner->object == nullptr) return Served::plain;
   CodeCell* cell = cell_peek(reinterpret_cast<PyCodeObject*>(function->func_code));
   if (cell != nullptr && cell->skip != Skip::no) return Served::plain;
-  return compile(cache, owner, function, args, count, result);
+  return compile(cache, owner, function, slots, result);
 }
 
 }  // namespace
 
 Served serve(Cache* cache, Owner* owner, PyFunctionObject* function, PyObject* const* args, Py_ssize_t count,
-             PyObject** result) {
+             PyObject** result, bool gives_slots) {
   if (all_disabled) [[unlikely]]
     return Served::plain;
   Py_INCREF(cache);  // a reset or the death of the owner may drop it meanwhile
   Served served = Served::done;
-  if (!run_match(cache, owner, function, args, result)) served = miss(cache, owner, function, args, count, result);
+  Slots slots{args, count, gives_slots};
+  if (!run_match(cache, owner, function, slots, result)) served = miss(cache, owner, function, slots, result);
   Py_DECREF(cache);
   return served;
 }

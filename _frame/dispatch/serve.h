@@ -14,7 +14,7 @@ enum class Served {
 
 // `args`: the argument slots at frame entry (borrowed, kept alive by the caller). `*result`: a new reference.
 Served serve(Cache* cache, Owner* owner, PyFunctionObject* function, PyObject* const* args, Py_ssize_t count,
-             PyObject** result);
+             PyObject** result, bool gives_slots = false);
 
 // Python side of a miss and of internal faults: borrowed, nullptr for none. They return the one before (new reference).
 PyObject* serve_set_callback(PyObject* callback);

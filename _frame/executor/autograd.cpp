@@ -36,10 +36,13 @@ py::object wrap(const at::Tensor& tensor) {
   return tensor.defined() ? checked(THPVariable_Wrap(tensor)) : py::none();
 }
 
-py::tuple wrap_all(const variable_list& tensors) {
+py::tuple wrap_all(const variable_list& tensors, const std::vector<PlacedNumber>& numbers = {}) {
   py::tuple result(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     result[i] = wrap(tensors[i]);
+  }
+  for (const PlacedNumber& number : numbers) {
+    result[number.place] = checked(make_number(number.kind, number.bits));
   }
   return result;
 }
@@ -99,7 +102,9 @@ SharedObject::~SharedObject() {
   }
 }
 
-void CompiledBackward::keep(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& values, at::Tensor generator_state) {
+void CompiledBackward::keep(const Values& given, const std::vector<at::Tensor>& values, at::Tensor generator_state) {
+  const std::vector<at::Tensor>& inputs = given.tensors;
+  numbers_ = given.numbers;
   saved_.reserve(training_->saved.size());
   for (const SavedValue& one : training_->saved) {
     if (one.input) {
@@ -117,7 +122,7 @@ void CompiledBackward::keep(const std::vector<at::Tensor>& inputs, const std::ve
   }
   inputs_ = inputs;
   for (const at::Tensor& input : inputs) {
-    versions_.push_back(input.is_inference() ? 0 : input._version());
+    versions_.push_back(!input.defined() || input.is_inference() ? 0 : input._version());
   }
 }
 
@@ -134,12 +139,19 @@ void CompiledBackward::check_not_released() {
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
 }
 
-std::vector<at::Tensor> CompiledBackward::unpack_saved() {
-  std::vector<at::Tensor> values;
-  values.reserve(saved_.size());
+Values CompiledBackward::unpack_saved() {
+  Values values;
+  values.tensors.reserve(saved_.size());
   auto self = getptr();
   for (const auto& saved : saved_) {
-    values.push_back(saved.unpack(self));
+    values.tensors.push_back(saved.unpack(self));
+  }
+  for (const PlacedNumber& number : numbers_) {
+    for (std::size_t i = 0; i < training_->saved.size(); ++i) {
+      if (const SavedValue& saved = training_->saved[i]; saved.input && saved.index == number.place) {
+        values.numbers.push_back({static_cast<int>(i), number.kind, number.bits});
+      }
+    }
   }
   return values;
 }
@@ -194,14 +206,14 @@ const Backward* CompiledBackward::prepare(const std::vector<bool>& pattern, uint
 
 variable_list CompiledBackward::run(const Backward& backward, variable_list& gradients) {
   py::object call = py::reinterpret_borrow<py::object>(backward.call.get());
-  std::vector<at::Tensor> arguments = unpack_saved();
+  Values arguments = unpack_saved();
   if (last_run_) {  // then memory may go as soon as it was read, as it would operation by operation
     release_variables();
   }
   std::size_t position = 0;
   for (at::Tensor& gradient : gradients) {
     if (gradient.defined()) {
-      arguments.push_back(laid_out(gradient, backward.layouts[position++]));
+      arguments.tensors.push_back(laid_out(gradient, backward.layouts[position++]));
       gradient.reset();
     }
   }
@@ -209,23 +221,23 @@ variable_list CompiledBackward::run(const Backward& backward, variable_list& gra
     return call_python(call.ptr(), arguments);
   }
   py::gil_scoped_release unlocked;
-  variable_list results = run_plan(call.ptr(), std::move(arguments));
+  variable_list results = run_plan(call.ptr(), std::move(arguments.tensors), arguments.numbers);
   TORCH_CHECK(results.size() == num_outputs(), "dyncomp: a backward returned other than one gradient for each input");
   return results;
 }
 
-variable_list CompiledBackward::call_python(PyObject* call, const std::vector<at::Tensor>& arguments) const {
-  py::tuple wrapped = wrap_all(arguments);
+variable_list CompiledBackward::call_python(PyObject* call, const Values& arguments) const {
+  py::tuple wrapped = wrap_all(arguments.tensors, arguments.numbers);
   return spread(checked(PyObject_CallObject(call, wrapped.ptr())).ptr());
 }
 
 variable_list CompiledBackward::rerun(const variable_list& gradients, bool create_graph) {
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
-    bool changed = !training_->written[i] && !inputs_[i].is_inference() && inputs_[i]._version() != versions_[i];
+    bool changed = inputs_[i].defined() && !training_->written[i] && !inputs_[i].is_inference() && inputs_[i]._version() != versions_[i];
     TORCH_CHECK(!changed, "one of the variables needed for gradient computation has been modified by an inplace operation: input ", text(i),
                 " of a compiled function is at version ", text(inputs_[i]._version()), "; expected version ", text(versions_[i]), " instead");
   }
-  py::tuple inputs = wrap_all(inputs_), incoming = wrap_all(gradients);
+  py::tuple inputs = wrap_all(inputs_, numbers_), incoming = wrap_all(gradients);
   py::object state = wrap(generator_state_);
   PyObject* arguments[] = {inputs.ptr(), incoming.ptr(), state.ptr(), create_graph ? Py_True : Py_False};
   py::object results = checked(PyObject_Vectorcall(training_->rerun.get(), arguments, 4, nullptr));

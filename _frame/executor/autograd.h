@@ -21,7 +21,7 @@ class CompiledBackward final : public torch::autograd::Node {
   explicit CompiledBackward(TrainingPtr training) : training_(std::move(training)) {}
 
   // Keeps what the backward needs. `values`: what the forward returned. Called once the outputs have their history.
-  void keep(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& values, at::Tensor generator_state);
+  void keep(const Values& given, const std::vector<at::Tensor>& values, at::Tensor generator_state);
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
   std::string name() const override { return "CompiledBackward"; }
@@ -32,9 +32,9 @@ class CompiledBackward final : public torch::autograd::Node {
   using Gradients = torch::autograd::variable_list;
 
   void check_not_released();
-  std::vector<at::Tensor> unpack_saved();
+  Values unpack_saved();
   Gradients run(const Backward& backward, Gradients& gradients);
-  Gradients call_python(PyObject* call, const std::vector<at::Tensor>& arguments) const;
+  Gradients call_python(PyObject* call, const Values& arguments) const;
   Gradients rerun(const Gradients& gradients, bool create_graph);
   const Backward* find(const std::vector<bool>& pattern, uint64_t autocast) const;
   const Backward* prepare(const std::vector<bool>& pattern, uint64_t autocast);
@@ -43,6 +43,7 @@ class CompiledBackward final : public torch::autograd::Node {
   TrainingPtr training_;
   std::vector<torch::autograd::SavedVariable> saved_;
   std::vector<at::Tensor> inputs_;   // for a backward that is itself differentiated
+  std::vector<PlacedNumber> numbers_;  // those among the inputs
   std::vector<uint32_t> versions_;
   at::Tensor generator_state_;
   bool released_ = false, last_run_ = false;

@@ -1,5 +1,6 @@
 #include "executor/inputs.h"
 
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "executor/fields.h"
@@ -88,6 +89,19 @@ bool number_bits(NumberType kind, PyObject* object, int64_t* bits) {
       *bits = PyLong_AsLongLong(object);
       return *bits != -1 || PyErr_Occurred() == nullptr;
   }
+}
+
+PlacedNumber number_of(int place, PyObject* object) {
+  for (NumberType kind : {NumberType::kInt, NumberType::kFloat, NumberType::kTruth}) {
+    int64_t bits = 0;
+    if (fits(kind, object)) {
+      if (!number_bits(kind, object, &bits)) {
+        throw python_error();
+      }
+      return {place, kind, bits};
+    }
+  }
+  return {place, NumberType::kNone, 0};
 }
 
 PyObject* make_number(NumberType kind, int64_t bits) {

@@ -3,12 +3,17 @@
 #include <cstring>
 
 #include "executor/opcodes.h"
+#include "executor/raise.h"
 
 namespace dyncomp::executor {
 
 namespace {
 
-void check(bool overflowed) { TORCH_CHECK(!overflowed, "dyncomp: a size does not fit in 64 bits"); }
+void check(bool overflowed) {
+  if (overflowed) [[unlikely]] {
+    raise_python(PyExc_OverflowError, "dyncomp: a number of this call does not fit in 64 bits");
+  }
+}
 
 int64_t add(int64_t a, int64_t b) {
   int64_t result = 0;
@@ -29,7 +34,9 @@ int64_t mul(int64_t a, int64_t b) {
 }
 
 int64_t floordiv(int64_t a, int64_t b) {
-  TORCH_CHECK_WITH(ValueError, b != 0, "dyncomp: a size is divided by zero");
+  if (b == 0) [[unlikely]] {
+    raise_python(PyExc_ZeroDivisionError, "integer division or modulo by zero");
+  }
   if (b == -1) {
     return sub(0, a);
   }

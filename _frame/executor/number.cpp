@@ -4,9 +4,8 @@
 // is that of guards (`numbers.h`).
 #include <cstring>
 
-#include <torch/csrc/Exceptions.h>
-
 #include "executor/opcodes.h"
+#include "executor/raise.h"
 #include "numbers.h"
 
 namespace dyncomp::executor {
@@ -22,15 +21,6 @@ class ReadInput final : public Step {
   int reg_, input_;
 };
 
-// With or without the interpreter's lock.
-[[noreturn]] void raise_no_result(const char* operation) {
-  py::gil_scoped_acquire locked;
-  PyErr_Format(PyExc_ArithmeticError, "dyncomp: '%s' of numbers of this call has no result", operation);
-  python_error error;
-  error.persist();
-  throw std::move(error);
-}
-
 class Compute final : public Step {
  public:
   Compute(int reg, const numbers::Row& row, const std::vector<Number>& operands) : reg_(reg), row_(row) {
@@ -42,7 +32,7 @@ class Compute final : public Step {
   void run(Frame& frame) const override {
     int64_t result = 0;
     if (!row_.operation(operands_[0].get(frame), operands_[1].get(frame), operands_[2].get(frame), &result)) [[unlikely]] {
-      raise_no_result(row_.name);
+      raise_python(PyExc_ArithmeticError, std::string("dyncomp: '") + row_.name + "' of numbers of this call has no result");
     }
     frame.registers[reg_] = result;
   }

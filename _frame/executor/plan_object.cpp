@@ -9,7 +9,9 @@
 
 #include "executor/build.h"
 #include "executor/fields.h"
+#include "executor/freeze.h"
 #include "executor/inputs.h"
+#include "executor/running_call.h"
 #include "executor/text.h"
 
 namespace dyncomp::executor {
@@ -31,66 +33,6 @@ PyTypeObject* plan_type = nullptr;
 PlanObject* plan_of(PyObject* self) { return reinterpret_cast<PlanObject*>(self); }
 
 // ---- one call ----
-
-// Lends the caller's tensors to a frame and gives the frame back whatever happens.
-class RunningCall {
- public:
-  explicit RunningCall(const Program& program) : program_(program), frame_(program.take_frame()) {}
-
-  ~RunningCall() {
-    frame_->leave();
-    program_.give_frame(std::move(frame_));
-  }
-
-  // `inputs` fit the program (`check_arguments`).
-  void borrow(PyObject* const* inputs) {
-    for (int i = 0; i < program_.inputs; ++i) {
-      if (program_.is_tensor(i)) {
-        frame_->slots[i] = c10::MaybeOwnedTraits<at::Tensor>::createBorrow(THPVariable_Unpack(inputs[i]));
-      } else {
-        number_bits(program_.kinds[i], inputs[i], &frame_->numbers[i]);
-      }
-    }
-    frame_->enter();
-  }
-
-  void own(std::vector<at::Tensor>&& tensors) {
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      frame_->slots[i] = std::move(tensors[i]);
-    }
-    frame_->owns_inputs = true;
-    frame_->enter();
-  }
-
-  Frame& frame() { return *frame_; }
-
- private:
-  const Program& program_;
-  std::unique_ptr<Frame> frame_;
-};
-
-bool check_arguments(const Program& program, PyObject* const* args, Py_ssize_t count, PyObject* names) {
-  if (names != nullptr && PyTuple_GET_SIZE(names) != 0) {
-    PyErr_SetString(PyExc_TypeError, "a plan takes no keyword arguments");
-    return false;
-  }
-  if (count != program.inputs) {
-    PyErr_Format(PyExc_TypeError, "a plan with %d inputs was called with %zd", program.inputs, count);
-    return false;
-  }
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    NumberType kind = program.kinds.empty() ? NumberType::kNone : program.kinds[i];
-    int64_t bits;
-    if (!fits(kind, args[i])) {
-      PyErr_Format(PyExc_TypeError, "input %zd of a plan must be %s, not %.200s", i, kind_text(kind), Py_TYPE(args[i])->tp_name);
-      return false;
-    }
-    if (kind == NumberType::kInt && !number_bits(kind, args[i], &bits)) {
-      return false;
-    }
-  }
-  return true;
-}
 
 PyObject* make_output(const Output& output, Frame& frame, PyObject* const* args) {
   switch (output.kind) {
@@ -124,17 +66,6 @@ PyObject* make_outputs(const PlanObject* plan, Frame& frame, PyObject* const* ar
   return result;
 }
 
-// Work of some size runs without the interpreter's lock, as eager's operators do; handing the lock over costs more than a
-// tiny kernel takes.
-void run_program(const Program& program, Frame& frame) {
-  if (program.heavy) {
-    py::gil_scoped_release others_run;
-    program.run(frame);
-  } else {
-    program.run(frame);
-  }
-}
-
 PyObject* call_plan(PyObject* self, PyObject* const* args, std::size_t flags, PyObject* names) {
   HANDLE_TH_ERRORS
   PlanObject* plan = plan_of(self);
@@ -145,40 +76,21 @@ PyObject* call_plan(PyObject* self, PyObject* const* args, std::size_t flags, Py
   py::object alive = py::reinterpret_borrow<py::object>(self);  // whoever called may swap its plan meanwhile
   RunningCall call(program);
   call.borrow(args);
-  run_program(program, call.frame());
+  call.run();
   return make_outputs(plan, call.frame(), args);
   END_HANDLE_TH_ERRORS
 }
 
+// The tensors that the code of a plan made, among its outputs.
+void take_slots(const BuiltPlan& built, Frame& frame, std::vector<at::Tensor>& results) {
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (built.outputs[i].kind == Output::Kind::kSlot) {
+      results[i] = frame.slots[built.outputs[i].index];
+    }
+  }
+}
+
 // ---- construction ----
-
-// Lists become tuples and dicts pairs, all the way down, so that nobody changes the data of a plan afterwards.
-py::object freeze(py::handle object) {
-  if (PyList_Check(object.ptr()) || PyTuple_Check(object.ptr())) {
-    py::tuple frozen(PySequence_Fast_GET_SIZE(object.ptr()));
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object.ptr()); ++i) {
-      frozen[i] = freeze(PySequence_Fast_GET_ITEM(object.ptr(), i));
-    }
-    return frozen;
-  }
-  if (PyDict_Check(object.ptr())) {
-    py::list pairs;
-    for (auto [key, value] : py::reinterpret_borrow<py::dict>(object)) {
-      pairs.append(py::make_tuple(key, freeze(value)));
-    }
-    return py::tuple(pairs);
-  }
-  return py::reinterpret_borrow<py::object>(object);
-}
-
-// The value of a constant output is the caller's and stays as it is.
-py::object freeze_outputs(py::handle outputs) {
-  py::list frozen;
-  for (PyObject* row : items(outputs.ptr(), "outputs")) {
-    frozen.append(py::tuple(py::reinterpret_borrow<py::object>(row)));
-  }
-  return py::tuple(frozen);
-}
 
 PlanObject* alloc_plan(PyTypeObject* type, BuiltPlan built, bool single, PyObject* data, PyObject* libraries) {
   auto* self = reinterpret_cast<PlanObject*>(type->tp_alloc(type, 0));
@@ -336,11 +248,21 @@ PyObject* make_plan_type() {
 
 bool is_plan(PyObject* object) { return Py_TYPE(object) == plan_type; }
 
-std::vector<at::Tensor> run_plan(PyObject* plan, std::vector<at::Tensor> inputs) {
+std::vector<at::Tensor> run_plan(PyObject* plan, std::vector<at::Tensor> inputs, const std::vector<PlacedNumber>& numbers) {
   const BuiltPlan& built = plan_of(plan)->built;
   const Program& program = *built.program;
   TORCH_CHECK(inputs.size() == static_cast<std::size_t>(program.inputs), "dyncomp: a plan with ", text(program.inputs),
               " inputs was called with ", text(inputs.size()));
+  int count = 0;
+  for (const PlacedNumber& number : numbers) {
+    TORCH_CHECK(!program.is_tensor(number.place) && program.kinds[number.place] == number.kind, "dyncomp: input ", text(number.place),
+                " of a plan must be another kind of number");
+    ++count;
+  }
+  for (int i = 0; i < program.inputs; ++i) {
+    count -= !program.is_tensor(i);
+  }
+  TORCH_CHECK(count == 0, "dyncomp: a plan was called without a number that it takes");
   std::vector<at::Tensor> results(built.outputs.size());
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (built.outputs[i].kind == Output::Kind::kInput) {
@@ -348,16 +270,38 @@ std::vector<at::Tensor> run_plan(PyObject* plan, std::vector<at::Tensor> inputs)
     }
   }
   RunningCall call(program);
-  call.own(std::move(inputs));
-  if (program.heavy && PyGILState_Check()) {
-    py::gil_scoped_release others_run;
-    program.run(call.frame());
-  } else {
-    program.run(call.frame());
+  call.own(std::move(inputs), numbers);
+  call.run();
+  take_slots(built, call.frame(), results);
+  return results;
+}
+
+std::vector<at::Tensor> run_plan(PyObject* plan, PyObject* const* inputs, std::size_t count, std::vector<PlacedNumber>& numbers) {
+  const BuiltPlan& built = plan_of(plan)->built;
+  const Program& program = *built.program;
+  if (!check_arguments(program, inputs, static_cast<Py_ssize_t>(count), nullptr)) {
+    throw python_error();
   }
+  std::vector<at::Tensor> results(built.outputs.size());
+  RunningCall call(program);
+  call.borrow(inputs);
+  call.run();
+  take_slots(built, call.frame(), results);
   for (std::size_t i = 0; i < results.size(); ++i) {
-    if (built.outputs[i].kind == Output::Kind::kSlot) {
-      results[i] = call.frame().slots[built.outputs[i].index];
+    const Output& output = built.outputs[i];
+    if (output.kind == Output::Kind::kNumber) {
+      numbers.push_back({static_cast<int>(i), output.number, call.frame().registers[output.index]});
+    } else if (output.kind == Output::Kind::kInput) {
+      if (program.is_tensor(output.index)) {
+        results[i] = THPVariable_Unpack(inputs[output.index]);
+      } else {
+        numbers.push_back(number_of(static_cast<int>(i), inputs[output.index]));
+      }
+    } else if (output.kind == Output::Kind::kConst) {
+      PlacedNumber number = number_of(static_cast<int>(i), output.value);
+      if (number.kind != NumberType::kNone) {
+        numbers.push_back(number);
+      }
     }
   }
   return results;

@@ -33,15 +33,20 @@ TrainingPlanObject* plan_of(PyObject* self) { return reinterpret_cast<TrainingPl
 
 // ---- one call ----
 
-std::vector<at::Tensor> unpack(PyObject* const* objects, std::size_t count) {
-  std::vector<at::Tensor> tensors;
-  tensors.reserve(count);
+Values unpack(PyObject* const* objects, std::size_t count) {
+  Values values;
+  values.tensors.resize(count);
   for (std::size_t i = 0; i < count; ++i) {
-    TORCH_CHECK_TYPE(THPVariable_Check(objects[i]), "input or value ", text(i), " of a training plan must be a tensor, not ",
+    if (THPVariable_Check(objects[i])) [[likely]] {
+      values.tensors[i] = THPVariable_Unpack(objects[i]);
+      continue;
+    }
+    PlacedNumber number = number_of(static_cast<int>(i), objects[i]);
+    TORCH_CHECK_TYPE(number.kind != NumberType::kNone, "input or value ", text(i), " of a training plan must be a tensor or a number, not ",
                      Py_TYPE(objects[i])->tp_name);
-    tensors.push_back(THPVariable_Unpack(objects[i]));
+    values.numbers.push_back(number);
   }
-  return tensors;
+  return values;
 }
 
 bool is_recorded(const Training& training, const std::vector<at::Tensor>& inputs) {
@@ -63,6 +68,9 @@ bool shares_written_memory(const Training& training, const std::vector<at::Tenso
   }
   std::unordered_map<const void*, bool> written;  // by memory: one of its owners is written
   for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined()) {  // a number
+      continue;
+    }
     auto [owner, fresh] = written.try_emplace(inputs[i].unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(), training.written[i]);
     if (!fresh && (owner->second || training.written[i])) {
       return true;
@@ -112,7 +120,8 @@ at::Tensor generator_state() {
 }
 
 // Puts a node behind the differentiable raw outputs.
-void give_history(const TrainingPtr& training, const std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& values, at::Tensor state) {
+void give_history(const TrainingPtr& training, const Values& given, std::vector<at::Tensor>& values, at::Tensor state) {
+  const std::vector<at::Tensor>& inputs = given.tensors;
   auto* compiled = new CompiledBackward(training);
   CompiledBackward::Ref node = own_node(compiled);
   for (int index : training->requiring) {
@@ -142,7 +151,7 @@ void give_history(const TrainingPtr& training, const std::vector<at::Tensor>& in
   for (int index : views) {  // autograd has rules of its own for writes to views
     inputs[training->rebased[index]].copy_(values[index]);
   }
-  compiled->keep(inputs, values, std::move(state));
+  compiled->keep(given, values, std::move(state));
 }
 
 at::Tensor view_of(const at::Tensor& base, const TrainingOutput& rule) {
@@ -156,11 +165,22 @@ at::Tensor view_of(const at::Tensor& base, const TrainingOutput& rule) {
   return same ? alias : at::as_strided(alias, rule.sizes, rule.strides, offset);
 }
 
-PyObject* make_output(const TrainingOutput& rule, PyObject* const* args, const std::vector<at::Tensor>& inputs,
-                      const std::vector<at::Tensor>& values, PyObject* made) {
+// The number that the forward returned at this place.
+PyObject* number_at(const Values& values, int place) {
+  for (const PlacedNumber& number : values.numbers) {
+    if (number.place == place) {
+      return make_number(number.kind, number.bits);
+    }
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* make_output(const TrainingOutput& rule, PyObject* const* args, const std::vector<at::Tensor>& inputs, const Values& returned,
+                      PyObject* made) {
+  const std::vector<at::Tensor>& values = returned.tensors;
   switch (rule.kind) {
     case TrainingOutput::Kind::kRaw:
-      return THPVariable_Wrap(values[rule.index]);
+      return values[rule.index].defined() ? THPVariable_Wrap(values[rule.index]) : number_at(returned, rule.index);
     case TrainingOutput::Kind::kInput:
       return Py_NewRef(args[rule.index]);
     case TrainingOutput::Kind::kOutput:
@@ -176,7 +196,7 @@ PyObject* make_output(const TrainingOutput& rule, PyObject* const* args, const s
 }
 
 PyObject* make_outputs(const Training& training, PyObject* const* args, const std::vector<at::Tensor>& inputs,
-                       const std::vector<at::Tensor>& values) {
+                       const Values& values) {
   py::tuple result = py::reinterpret_steal<py::tuple>(PyTuple_New(static_cast<Py_ssize_t>(training.outputs.size())));
   for (std::size_t i = 0; i < training.outputs.size(); ++i) {
     PyObject* value = make_output(training.outputs[i], args, inputs, values, result.ptr());
@@ -188,13 +208,15 @@ PyObject* make_outputs(const Training& training, PyObject* const* args, const st
   return result.release().ptr();
 }
 
-std::vector<at::Tensor> run_forward(const Training& training, PyObject* const* args, const std::vector<at::Tensor>& inputs) {
+Values run_forward(const Training& training, PyObject* const* args, std::size_t count) {
   at::AutoGradMode off(false);
   py::object forward = py::reinterpret_borrow<py::object>(training.forward.get());
   if (is_plan(forward.ptr())) {
-    return run_plan(forward.ptr(), inputs);
+    Values values;
+    values.tensors = run_plan(forward.ptr(), args, count, values.numbers);
+    return values;
   }
-  PyObject* returned = PyObject_Vectorcall(forward.ptr(), args, inputs.size(), nullptr);
+  PyObject* returned = PyObject_Vectorcall(forward.ptr(), args, count, nullptr);
   if (returned == nullptr) {
     throw py::error_already_set();
   }
@@ -209,7 +231,8 @@ PyObject* call_training(PyObject* self, PyObject* const* args, std::size_t flags
   Py_ssize_t count = PyVectorcall_NARGS(flags);
   TORCH_CHECK_TYPE(names == nullptr || PyTuple_GET_SIZE(names) == 0, "a training plan takes no keyword arguments");
   TORCH_CHECK_TYPE(count == training->inputs, "a training plan with ", text(training->inputs), " inputs was called with ", text(count));
-  std::vector<at::Tensor> inputs = unpack(args, static_cast<std::size_t>(count));
+  Values given = unpack(args, static_cast<std::size_t>(count));
+  const std::vector<at::Tensor>& inputs = given.tensors;
   if (shares_written_memory(*training, inputs)) {
     return run_original(*training, args, count);
   }
@@ -218,13 +241,13 @@ PyObject* call_training(PyObject* self, PyObject* const* args, std::size_t flags
     return run_original(*training, args, count);
   }
   at::Tensor state = recorded && training->draws ? generator_state() : at::Tensor();
-  std::vector<at::Tensor> values = run_forward(*training, args, inputs);
+  Values values = run_forward(*training, args, static_cast<std::size_t>(count));
   if (recorded) {
-    give_history(training, inputs, values, std::move(state));
+    give_history(training, given, values.tensors, std::move(state));
   } else if (training->rebases) {
     for (int index : training->differentiable) {
       if (int target = training->rebased[index]; target >= 0) {
-        inputs[target].copy_(values[index]);
+        inputs[target].copy_(values.tensors[index]);
       }
     }
   }

@@ -10,6 +10,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "executor/inputs.h"
+
 namespace dyncomp::executor {
 
 // A strong reference that may be dropped by any thread.
@@ -55,7 +57,7 @@ struct Backward {
 };
 
 struct SavedValue {
-  bool input;  // an input, else a value that the forward returned
+  bool input;  // an input (a tensor or a number), else a value that the forward returned
   int index;
 };
 
@@ -76,6 +78,12 @@ struct Training {
   SharedObject rerun;                // (inputs, gradients, generator state, create_graph) -> gradients
   SharedObject kept;
   mutable std::deque<Backward> backwards;  // guarded by the interpreter's lock; a new one leaves the others in place
+};
+
+// What a call was given, or what its forward returned: tensors, undefined where there is a number.
+struct Values {
+  std::vector<at::Tensor> tensors;
+  std::vector<PlacedNumber> numbers;
 };
 
 using TrainingPtr = std::shared_ptr<const Training>;

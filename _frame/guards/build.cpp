@@ -39,7 +39,7 @@ constexpr AccessRow kAccesses[] = {
     {"call", Access::call, Wants::c_callable, false},
 };
 
-enum class Takes : uint8_t { object, type, weak, constant, length, keys, spec, attributes, nothing, boolean, node, range, program, item };
+enum class Takes : uint8_t { object, type, weak, constant, length, keys, spec, attributes, nothing, boolean, node, range, program, item, dicts };
 
 struct KindRow {
   const char* name;
@@ -57,6 +57,7 @@ constexpr KindRow kKinds[] = {
     {"class_attrs", Kind::class_attrs, Takes::attributes},
     {"no_item", Kind::no_item, Takes::keys},
     {"empty", Kind::empty, Takes::nothing},
+    {"empty_items", Kind::empty_items, Takes::dicts},
     {"truth", Kind::truth, Takes::boolean},
     {"same_as", Kind::same_as, Takes::node},
     {"not_same_as", Kind::not_same_as, Takes::node},
@@ -181,7 +182,36 @@ bool read_keys(const KindRow& row, PyObject* payload, Check& check) {
   return static_cast<bool>(check.key_set);
 }
 
-bool read_payload(const KindRow& row, PyObject* payload, int32_t position, Check& check) {
+bool read_dicts(const KindRow& row, PyObject* payload, Check& check) {
+  constexpr const char* kWanted = "((str, class of dicts), ...)";
+  if (!PyTuple_Check(payload)) return wrong(row.name, kWanted, payload);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(payload); ++i) {
+    PyObject* pair = PyTuple_GET_ITEM(payload, i);
+    if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) return wrong(row.name, kWanted, payload);
+    PyObject* type = PyTuple_GET_ITEM(pair, 1);
+    if (!PyUnicode_CheckExact(PyTuple_GET_ITEM(pair, 0)) || !PyType_Check(type) ||
+        !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), &PyDict_Type)) {
+      return wrong(row.name, kWanted, payload);
+    }
+  }
+  check.found = std::make_unique<PyObject*[]>(static_cast<size_t>(PyTuple_GET_SIZE(payload)));
+  return true;
+}
+
+// The tree's guard for this kind of tensor. Layers repeat within a model, so a look at the last few finds most.
+const TensorGuard* shared_tensor_guard(GuardTree* tree, PyObject* spec) {
+  constexpr size_t kLookBack = 32;
+  TensorGuardPointer made = tensor_guard(spec);
+  if (made == nullptr) return nullptr;
+  std::vector<TensorGuardPointer>& known = *tree->tensors;
+  for (size_t back = 1; back <= kLookBack && back <= known.size(); ++back) {
+    if (*known[known.size() - back] == *made) return known[known.size() - back].get();
+  }
+  known.push_back(std::move(made));
+  return known.back().get();
+}
+
+bool read_payload(GuardTree* tree, const KindRow& row, PyObject* payload, int32_t position, Check& check) {
   check.object = Ref::share(payload);
   switch (row.payload) {
     case Takes::object: return true;
@@ -191,7 +221,7 @@ bool read_payload(const KindRow& row, PyObject* payload, int32_t position, Check
     case Takes::constant: return is_constant(payload) || wrong(row.name, "a constant", payload);
     case Takes::length: return read_index(row.name, payload, &check.low);
     case Takes::keys: return read_keys(row, payload, check);
-    case Takes::spec: check.tensor = tensor_guard(payload); return check.tensor != nullptr;
+    case Takes::spec: check.tensor = shared_tensor_guard(tree, payload); return check.tensor != nullptr;
     case Takes::attributes: return is_attribute_pairs(payload) || wrong(row.name, "((name, object), ...)", payload);
     case Takes::boolean: check.low = payload == Py_True; return PyBool_Check(payload) || wrong(row.name, "a bool", payload);
     case Takes::node:
@@ -201,6 +231,7 @@ bool read_payload(const KindRow& row, PyObject* payload, int32_t position, Check
       return (PyTuple_Check(payload) && PyTuple_GET_SIZE(payload) == 2 && is_constant(PyTuple_GET_ITEM(payload, 0)) &&
               is_constant(PyTuple_GET_ITEM(payload, 1))) ||
              wrong(row.name, "(key, constant)", payload);
+    case Takes::dicts: return read_dicts(row, payload, check);
     case Takes::range: return read_range(row, payload, check);
     case Takes::program: check.program = program_build(payload, position); return check.program != nullptr;
   }
@@ -218,8 +249,8 @@ bool read_checks(GuardTree* tree, PyObject* checks, int32_t position) {
     const KindRow* row = find_row(kKinds, name, "check");
     if (row == nullptr) return false;
     Check check{.kind = row->kind};
-    if (!read_payload(*row, payload, position, check)) return false;
-    if (check.tensor != nullptr) tree->precision |= !check.tensor->on_cpu();
+    if (!read_payload(tree, *row, payload, position, check)) return false;
+    if (check.kind == Kind::tensor) tree->precision |= !check.tensor->on_cpu();
     tree->checks->push_back(std::move(check));
   }
   return true;
@@ -237,6 +268,11 @@ bool read_nodes(GuardTree* tree, PyObject* nodes) {
     node.first_check = static_cast<uint32_t>(tree->checks->size());
     if (!read_checks(tree, checks, i)) return false;
     node.end_check = static_cast<uint32_t>(tree->checks->size());
+    const Check* first = tree->checks->data() + node.first_check;
+    if (node.end_check - node.first_check == 1 && first->kind == Kind::tensor && node.access != Access::class_attr) {
+      node.sole_tensor = true;
+      node.tensor = first->tensor;
+    }
     tree->holds |= node.access == Access::call || node.access == Access::slot_attr;
     tree->nodes->push_back(std::move(node));
   }

@@ -84,6 +84,32 @@ bool check_no_item(Check& check, PyObject* dict) {
   return holds;
 }
 
+bool check_empty_items(Check& check, PyObject* dict) {
+  if (!PyDict_Check(dict)) return false;
+  PyObject* pairs = check.object.get();
+  PyObject** found = check.found.get();
+  Py_ssize_t count = PyTuple_GET_SIZE(pairs);
+  uint64_t version = compat::dict_version(dict);
+  if (version == 0 || version != check.hint_version) {
+    check.hint_version = 0;
+    for (Py_ssize_t i = 0; i < count; ++i) {
+      // All keys are exact strings. A comparison with a key of another kind may run code; if that changes the dict, so does
+      // its version, and what was found is not looked at.
+      found[i] = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(PyTuple_GET_ITEM(pairs, i), 0));
+      if (found[i] != nullptr) continue;
+      PyErr_Clear();
+      return false;
+    }
+    if (compat::dict_version(dict) != version) return false;
+    check.hint_version = version;
+  }
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* type = PyTuple_GET_ITEM(PyTuple_GET_ITEM(pairs, i), 1);
+    if (reinterpret_cast<PyObject*>(Py_TYPE(found[i])) != type || PyDict_GET_SIZE(found[i]) != 0) return false;
+  }
+  return true;
+}
+
 bool check_class_attrs(Check& check, PyObject* value) {
   PyTypeObject* type = Py_TYPE(value);
   unsigned int version = compat::type_version(type);

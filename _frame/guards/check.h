@@ -10,6 +10,8 @@ bool check_dict_keys(PyObject* keys, PyObject* dict);
 bool check_no_item(Check& check, PyObject* dict);
 // The dict has no such key, or the constant under it.
 bool check_item_if_any(const Check& check, PyObject* dict);
+// Under each key lies an empty dict of the class given with it.
+bool check_empty_items(Check& check, PyObject* dict);
 bool check_class_attrs(Check& check, PyObject* value);
 // C-level truth; -1 for a value that has none.
 int truth_of(PyObject* value);

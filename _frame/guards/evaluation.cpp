@@ -70,6 +70,7 @@ bool Evaluation::holds(Check& check, PyObject* value) {
       return value == (check.weak ? weak_target(check.object.get()) : check.object.get());
     case Kind::equals: return same_constant(check.object.get(), value);
     case Kind::tensor: return tensor_holds(*check.tensor, value);
+    case Kind::empty_items: return check_empty_items(check, value);
     case Kind::class_attrs: return check_class_attrs(check, value);
     case Kind::len: return length_of(value) == check.low;
     case Kind::empty: return length_of(value) == 0;
@@ -86,32 +87,47 @@ bool Evaluation::holds(Check& check, PyObject* value) {
 }
 
 bool Evaluation::run() {
-  std::vector<Node>& nodes = *tree_->nodes;
-  std::vector<Check>& checks = *tree_->checks;
-  if (nodes.size() > kSmall) {
-    values_ = static_cast<PyObject**>(PyMem_Malloc(nodes.size() * sizeof(PyObject*)));
+  size_t count = tree_->nodes->size();
+  if (count > kSmall) {
+    values_ = static_cast<PyObject**>(PyMem_Malloc(count * sizeof(PyObject*)));
     if (values_ == nullptr) {
       values_ = small_;
       return false;
     }
   }
-  int32_t count = static_cast<int32_t>(nodes.size());
+  return tree_->holds ? run_nodes<true>() : run_nodes<false>();
+}
+
+template <bool holds_values>
+bool Evaluation::run_nodes() {
+  Node* nodes = tree_->nodes->data();
+  Check* checks = tree_->checks->data();
+  PyObject** values = values_;
+  int32_t count = static_cast<int32_t>(tree_->nodes->size());
   for (int32_t i = 0; i < count; ++i) {
-    Node& node = nodes[static_cast<size_t>(i)];
+    Node& node = nodes[i];
     PyObject* value = load(node);
-    node_ = i;
-    if (value == nullptr) return false;
-    values_[i] = value;
-    if (tree_->holds) {
+    if (value == nullptr) [[unlikely]] {
+      node_ = i;
+      return false;
+    }
+    values[i] = value;
+    if constexpr (holds_values) {
       if (!makes_object(node.access)) Py_INCREF(value);
       loaded_ = i + 1;
     }
-    for (uint32_t c = node.first_check; c < node.end_check; ++c) {
-      if (!holds(checks[c], value)) [[unlikely]] {
-        check_ = static_cast<int32_t>(c);
-        return false;
-      }
+    uint32_t c = node.first_check;
+    if (node.sole_tensor) {
+      if (tensor_holds(*node.tensor, value)) [[likely]]
+        continue;
+    } else {
+      while (c < node.end_check && holds(checks[c], value)) ++c;
+      if (c == node.end_check) [[likely]]
+        continue;
     }
+    node_ = i;
+    check_ = static_cast<int32_t>(c);
+    return false;
   }
   return true;
 }
@@ -121,6 +137,7 @@ bool tree_match(GuardTree* tree, PyFunctionObject* function, PyObject* const* ar
   Evaluation evaluation(tree, function, args);
   if (!evaluation.run() || !captures.reserve(tree->captures->size())) return false;
   for (int32_t node : *tree->captures) captures.push(evaluation.value(node));
+  if (tree->holds) captures.hold();  // the evaluation drops what it made
   return true;
 }
 

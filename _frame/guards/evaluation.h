@@ -23,6 +23,8 @@ class Evaluation {
  private:
   static constexpr size_t kSmall = 256;
 
+  template <bool holds_values>
+  bool run_nodes();
   PyObject* load(Node& node);
   PyObject* load_from(Node& node, PyObject* parent);
   bool holds(Check& check, PyObject* value);

@@ -72,6 +72,24 @@ Ref explain_no_item(PyObject* keys, PyObject* dict) {
   return Ref::steal(PyUnicode_FromFormat("expected a dict, found %.200s", Py_TYPE(dict)->tp_name));
 }
 
+Ref explain_empty_items(PyObject* pairs, PyObject* dict) {
+  for (Py_ssize_t i = 0; PyDict_Check(dict) && i < PyTuple_GET_SIZE(pairs); ++i) {
+    PyObject* key = PyTuple_GET_ITEM(PyTuple_GET_ITEM(pairs, i), 0);
+    PyObject* type = PyTuple_GET_ITEM(PyTuple_GET_ITEM(pairs, i), 1);
+    Ref found = Ref::share(PyDict_GetItemWithError(dict, key));
+    if (!found) {
+      if (PyErr_Occurred()) return {};
+      return Ref::steal(PyUnicode_FromFormat("key %R: not there", key));
+    }
+    if (reinterpret_cast<PyObject*>(Py_TYPE(found.get())) == type && PyDict_GET_SIZE(found.get()) == 0) continue;
+    Ref text = text_of(found.get());
+    if (!text) return {};
+    return Ref::steal(PyUnicode_FromFormat("key %R: expected an empty %.200s, found %U", key,
+                                           reinterpret_cast<PyTypeObject*>(type)->tp_name, text.get()));
+  }
+  return Ref::steal(PyUnicode_FromFormat("expected a dict, found %.200s", Py_TYPE(dict)->tp_name));
+}
+
 Ref explain_length(Py_ssize_t expected, PyObject* value) {
   Py_ssize_t length = length_of(value);
   if (length < 0) return Ref::steal(PyUnicode_FromFormat("length of a %.200s is not known", Py_TYPE(value)->tp_name));
@@ -121,6 +139,7 @@ Ref explain_check(const Check& check, PyObject* value, const Evaluation& evaluat
     case Kind::tensor: return explain_tensor(payload, value);
     case Kind::class_attrs: return explain_class_attrs(payload, value);
     case Kind::no_item: return explain_no_item(payload, value);
+    case Kind::empty_items: return explain_empty_items(payload, value);
     case Kind::item_if_any:
       return Ref::steal(PyUnicode_FromFormat("key %R: expected absent or %R, found another value",
                                              PyTuple_GET_ITEM(payload, 0), PyTuple_GET_ITEM(payload, 1)));

@@ -1,5 +1,7 @@
 #include "guards/tensor.h"
 
+#include <algorithm>
+
 #include "ref.h"
 
 #if DYNCOMP_TORCH
@@ -8,13 +10,20 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <algorithm>
 #include <exception>
 #include <new>
 #include <vector>
 #endif
 
 namespace dyncomp {
+
+bool TensorGuard::operator==(const TensorGuard& other) const {
+  return type == other.type && keys == other.keys && dims == other.dims && closed_count == other.closed_count &&
+         dtype == other.dtype && device_type == other.device_type && device_index == other.device_index &&
+         requires_grad == other.requires_grad && open == other.open &&
+         std::equal(numbers(), numbers() + 2 * dims, other.numbers()) &&
+         std::equal(closed(), closed() + closed_count, other.closed());
+}
 
 #if !DYNCOMP_TORCH
 

@@ -9,7 +9,7 @@ namespace dyncomp {
 
 // One block of memory: this head, then 2 * dims numbers (sizes, strides), then the positions of those that are compared.
 struct TensorGuard {
-  PyTypeObject* type;  // held by the check's payload
+  PyTypeObject* type;  // held by the payload of the check it was made for, in the same tree
   uint64_t keys;
   uint32_t dims;
   uint32_t closed_count;
@@ -24,6 +24,7 @@ struct TensorGuard {
   const int64_t* numbers() const { return reinterpret_cast<const int64_t*>(this + 1); }
   uint32_t* closed() { return reinterpret_cast<uint32_t*>(numbers() + 2 * dims); }
   const uint32_t* closed() const { return reinterpret_cast<const uint32_t*>(numbers() + 2 * dims); }
+  bool operator==(const TensorGuard& other) const;  // they hold for the same tensors
 };
 
 struct DeleteTensorGuard {

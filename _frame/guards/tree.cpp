@@ -19,6 +19,7 @@ PyObject* tree_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   tree->nodes = new std::vector<Node>;
   tree->checks = new std::vector<Check>;
   tree->captures = new std::vector<int32_t>;
+  tree->tensors = new std::vector<TensorGuardPointer>;
   tree->state = new StatePointer;
   if (!tree_build(tree, nodes, captures, state)) {
     Py_DECREF(tree);
@@ -46,6 +47,7 @@ void tree_dealloc(PyObject* self) {
   delete tree->nodes;
   delete tree->checks;
   delete tree->captures;
+  delete tree->tensors;
   delete tree->state;
   Py_TYPE(self)->tp_free(self);
 }

@@ -4,6 +4,7 @@
 
 #include "cache/cell.h"
 #include "dispatch/serve.h"
+#include "guards/tree.h"
 #include "hook/stack.h"
 #include "hook/thread.h"
 
@@ -73,9 +74,18 @@ bool serve_frame(PyThreadState* thread, Frame* frame, PyCodeObject* code, Owner*
     }
   }
   PyFunctionObject* function = compat::frame_function(frame);
-  if (serve(cache, owner, function, frame->localsplus, argument_slots(code), result) == Served::plain) return false;
+  if (serve(cache, owner, function, frame->localsplus, argument_slots(code), result, true) == Served::plain) return false;
   compat::frame_discard(thread, frame);
   return true;
+}
+
+// The frame of `run` has begun and holds its arguments.
+void drop_kept() {
+  Keeper* keeper = std::exchange(this_thread.keeper, nullptr);
+  if (keeper == nullptr) return;
+  keeper->captures->drop();
+  if (keeper->slots == nullptr) return;
+  for (Py_ssize_t i = 0; i < keeper->count; ++i) Py_CLEAR(keeper->slots[i]);
 }
 
 // The quick way out for code that was looked at before and is left alone.
@@ -97,8 +107,12 @@ PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag) {
   PyCodeObject* code = compat::frame_code(frame);
   CodeCell* cell = cell_peek(code);
   if (owner == nullptr || throwflag) return run_frame(thread, frame, throwflag, cell);
+  if (cell != nullptr && cell->resumes) {  // its frame holds the arguments; the function is not called again
+    PyFunction_SetDefaults(reinterpret_cast<PyObject*>(compat::frame_function(frame)), Py_None);
+  }
   if (this_thread.passthrough == code) {
     this_thread.passthrough = nullptr;
+    drop_kept();
     return run_frame(thread, frame, throwflag, cell);
   }
   if (known_skipped(cell, owner)) return run_frame(thread, frame, throwflag, cell);

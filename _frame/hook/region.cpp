@@ -6,6 +6,7 @@
 
 #include "cache/owner.h"
 #include "hook/thread.h"
+#include "ref.h"
 
 namespace dyncomp {
 namespace {
@@ -72,19 +73,45 @@ struct WithoutHook {
   vectorcallfunc vectorcall;
   PyObject* callable;
   PyObject* weakrefs;
+  bool single;  // a call returns the one item of what `callable` returns
 };
 
 WithoutHook* as_without(PyObject* self) { return reinterpret_cast<WithoutHook*>(self); }
 
+// What `item, = items` gives; takes over the reference to `items`. A new reference, or nullptr with Python's own error.
+PyObject* only_item(PyObject* items) {
+  Ref held = Ref::steal(items);
+  if (!held) return nullptr;
+  if (PyTuple_CheckExact(items) && PyTuple_GET_SIZE(items) == 1) return Py_NewRef(PyTuple_GET_ITEM(items, 0));
+  if (PyList_CheckExact(items) && PyList_GET_SIZE(items) == 1) return Py_NewRef(PyList_GET_ITEM(items, 0));
+  Ref iterator = Ref::steal(PyObject_GetIter(items));
+  if (!iterator) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError) && Py_TYPE(items)->tp_iter == nullptr && !PySequence_Check(items)) {
+      PyErr_Format(PyExc_TypeError, "cannot unpack non-iterable %.200s object", Py_TYPE(items)->tp_name);
+    }
+    return nullptr;
+  }
+  Ref item = Ref::steal(PyIter_Next(iterator.get()));
+  if (!item) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "not enough values to unpack (expected 1, got 0)");
+    return nullptr;
+  }
+  Ref next = Ref::steal(PyIter_Next(iterator.get()));
+  if (next) PyErr_SetString(PyExc_ValueError, "too many values to unpack (expected 1)");
+  return next || PyErr_Occurred() ? nullptr : item.release();
+}
+
 PyObject* without_vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   Scope quiet(Scope::Mode::quiet, nullptr);
-  return PyObject_Vectorcall(as_without(self)->callable, args, nargsf, kwnames);
+  PyObject* result = PyObject_Vectorcall(as_without(self)->callable, args, nargsf, kwnames);
+  return as_without(self)->single ? only_item(result) : result;
 }
 
 PyObject* without_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"callable", nullptr};
+  static const char* names[] = {"callable", "single", nullptr};
   PyObject* callable;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:without_hook", const_cast<char**>(names), &callable)) {
+  int single = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$p:without_hook", const_cast<char**>(names), &callable, &single)) {
     return nullptr;
   }
   if (!PyCallable_Check(callable)) return PyErr_Format(PyExc_TypeError, "%R is not callable", callable);
@@ -92,6 +119,7 @@ PyObject* without_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (wrapper == nullptr) return nullptr;
   wrapper->vectorcall = without_vectorcall;
   wrapper->callable = Py_NewRef(callable);
+  wrapper->single = single != 0;
   return reinterpret_cast<PyObject*>(wrapper);
 }
 
@@ -146,13 +174,17 @@ PyTypeObject WithoutHookType = {
     .tp_repr = without_repr,
     .tp_call = PyVectorcall_Call,
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
-    .tp_doc = "without_hook(callable)\n\nCalls `callable` while no frame in this thread is a candidate: for backend "
-              "callables that are Python code.",
+    .tp_doc = "without_hook(callable, *, single=False)\n\nCalls `callable` while no frame in this thread is a candidate: for "
+              "backend callables that are Python code. With `single` a call returns the one item of what it returns.",
     .tp_traverse = without_traverse,
     .tp_clear = without_clear,
     .tp_weaklistoffset = offsetof(WithoutHook, weakrefs),
     .tp_members = without_members,
     .tp_new = without_new,
 };
+
+bool wraps_function(PyObject* callable) {
+  return Py_IS_TYPE(callable, &WithoutHookType) && PyFunction_Check(as_without(callable)->callable);
+}
 
 }  // namespace dyncomp

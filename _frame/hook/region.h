@@ -5,4 +5,6 @@
 namespace dyncomp {
 extern PyTypeObject RegionType;
 extern PyTypeObject WithoutHookType;
+// Whether `callable` is a `without_hook` over a Python function, which takes references to its arguments before any code runs.
+bool wraps_function(PyObject* callable);
 }  // namespace dyncomp

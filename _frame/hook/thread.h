@@ -7,11 +7,22 @@
 
 namespace dyncomp {
 
+class Captures;
+
+// What is kept for the frame of a `run` alone: its captures, and the argument slots of the frame that it replaces (nullptr if
+// they are not ours). Dropped when the new frame holds its arguments, so that objects live as long as they do in eager.
+struct Keeper {
+  PyObject** slots;
+  Py_ssize_t count;
+  Captures* captures;
+};
+
 struct Thread {
   Owner* owner = nullptr;              // frames are candidates under this owner; nullptr: none is
   bool disabled = false;               // nothing is compiled, not even what a Dispatcher calls
   bool compiling = false;              // the compiler's own frames: other evaluators do not get to see them
   PyCodeObject* passthrough = nullptr;  // the next frame of this code is run by us: leave it alone
+  Keeper* keeper = nullptr;             // of that frame
 };
 
 [[gnu::tls_model("initial-exec")]] extern thread_local Thread this_thread;

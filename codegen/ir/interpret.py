@@ -58,6 +58,7 @@ OPS: dict[str, Callable[..., torch.Tensor]] = {
     "shr": torch.bitwise_right_shift,
     "div_trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
     "div_floor": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "float_of_bits": lambda a: a.contiguous().view(torch.float64),
     "round_bf16": lambda a: a.bfloat16().float(),
     "round_f16": lambda a: a.half().float(),
 }

@@ -78,5 +78,7 @@ _same("floor ceil trunc round", 1, FLOATS, 1)  # round: half to even
 _same("exp exp2 expm1 sigmoid log log1p log2 log10 erf tanh", 1, FLOATS, 20)
 _same("erfc erfinv sin cos tan asin acos atan sinh cosh asinh acosh atanh lgamma digamma", 1, FLOATS, 30)
 _same("isnan isinf signbit", 1, FLOATS, 1, "bool")
+# i64 -> f64: the double with these bits (how a kernel is given floats of the call)
+_same("float_of_bits", 1, frozenset({"i64"}), 0, "f64")
 # f32 -> f32: rounds to the nearest number that the storage type can hold
 _same("round_bf16 round_f16", 1, frozenset({"f32"}), 4)

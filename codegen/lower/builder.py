@@ -9,9 +9,10 @@ from typing import Any, TypeAlias
 
 import torch
 
-from dyncomp.codegen.ir.index import ZERO, Index, var
+from dyncomp.codegen.ir.index import ZERO, Index, Undecided, var
 from dyncomp.codegen.ir.nodes import Builder, Value
 from dyncomp.codegen.ir.proofs import quotient
+from dyncomp.codegen.ir.real import Real
 from dyncomp.codegen.ir.types import FLOATS, FROM_TORCH, TO_TORCH, compute_type
 from dyncomp.codegen.lower.rounding import cast_to
 from dyncomp.codegen.lower.split import parts_of
@@ -27,7 +28,10 @@ from dyncomp.codegen.lower.tensor import (
     contiguous_strides,
 )
 
-Number: TypeAlias = bool | int | float  # or an `Index` of sizes
+# The operation on two results of a reduction that gives the result of all their elements.
+COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
+
+Number: TypeAlias = bool | int | float  # or an `Index` of sizes, or a `Real`
 Operand: TypeAlias = Tensor | Number
 Elementwise = Callable[..., Value]
 
@@ -118,6 +122,8 @@ class Lowering:
         if all(source.shape[d] == 1 for d in dims):
             return self._single(source, dims, keepdim, dtype, part, shape, layout)
         cut = None if op.startswith("arg") else parts_of(source.shape, dims)
+        if cut is not None and not isinstance(source.shape[cut[0]], int):
+            return self._with_rest(op, source, dims, keepdim, dtype, layout, *cut)
         if cut is not None:
             source = self._partial(op, source, dims, *cut)
         return self._keep(
@@ -141,6 +147,30 @@ class Lowering:
         inner = [d + (d >= dim) for d in dims]
         first = self.reduce(op, pieces, inner, True, compute_type(source.dtype))
         return self.reshape(first, (*first.shape[: dim + 1], *first.shape[dim + 2 :]))
+
+    def _with_rest(
+        self, op: str, source: Tensor, dims: Shape, keepdim: bool, dtype: str, layout: Shape, dim: int, parts: int
+    ) -> Tensor:
+        """A reduction along a symbolic dim in `parts` equal pieces and what is left. Pieces may be empty, which changes nothing."""
+        old = source.shape
+        each, rest = old[dim] // parts, old[dim] % parts
+        pieces = self.view(
+            source,
+            (*old[:dim], parts, each, *old[dim + 1 :]),
+            lambda index: (*index[:dim], index[dim] * each + index[dim + 1], *index[dim + 2 :]),
+        )
+        last = self.view(
+            source,
+            (*old[:dim], rest, *old[dim + 1 :]),
+            lambda index: (*index[:dim], index[dim] + each * parts, *index[dim + 1 :]),
+        )
+        kind = compute_type(source.dtype)
+        first = self.reduce(op, pieces, [d + (d >= dim) for d in dims], True, kind)
+        first = self.reshape(first, (*first.shape[: dim + 1], *first.shape[dim + 2 :]))
+        both = [self.reduce(op, part, dims, keepdim, kind) for part in (first, last)]
+        return self.elementwise(
+            lambda b, x, y: b.op(COMBINE[op], x, y), both, dtype, shape=both[0].shape, strides=layout
+        )
 
     def _single(
         self, source: Tensor, dims: Shape, keepdim: bool, dtype: str, part: str, shape: Shape, strides: Shape
@@ -218,10 +248,10 @@ def unravel(position: Index, shape: Shape) -> Indices:
     """The index at a row-major position, which lies within the shape."""
     out: list[Index] = []
     step = math.prod(shape)
+    if step == 0:
+        return tuple(ZERO for _ in shape)
     outermost = True
     for size in shape:
-        if size == 0:
-            return tuple(ZERO for _ in shape)
         step //= size
         if size == 1:
             out.append(ZERO)
@@ -274,6 +304,10 @@ def _number_type(value: Number) -> str:
 
 def number(b: Builder, value: Number, dtype: str) -> Value:
     """A Python number as a constant of a compute type, converted as ATen converts a scalar argument."""
+    if isinstance(value, Real):
+        if dtype not in FLOATS:
+            raise Undecided(f"{value} as {dtype}")
+        return b.cast(b.op("float_of_bits", b.integer(value.index)), dtype)
     if isinstance(value, Index):
         return b.cast(b.integer(value), dtype)
     if dtype == "bool":
@@ -298,7 +332,7 @@ def promote(operands: Sequence[Any], default: torch.dtype | None = None) -> str 
     for operand in operands:
         if isinstance(operand, Tensor):
             rank, dtype = (0 if operand.shape else 1), TO_TORCH[operand.dtype]
-        elif isinstance(operand, (bool, int, float, Index)):
+        elif isinstance(operand, (bool, int, float, Index, Real)):
             rank, dtype = 2, number_dtype(operand, default)
         else:
             continue

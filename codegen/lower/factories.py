@@ -7,6 +7,7 @@ from typing import Any
 
 from dyncomp.codegen.ir.index import Index
 from dyncomp.codegen.ir.nodes import Value
+from dyncomp.codegen.ir.real import Real
 from dyncomp.codegen.ir.types import FLOATS, compute_type
 from dyncomp.codegen.lower.builder import Lowering, dtype_of, number
 from dyncomp.codegen.lower.registry import lowering
@@ -19,6 +20,8 @@ def _filled(lx: Lowering, node: Any, value: Any) -> Any:
     if dtype is None or val.device.type != "cpu" or isinstance(value, complex):
         return None
     kind = compute_type(dtype)
+    if isinstance(value, Real) and kind not in FLOATS:
+        return None
     if isinstance(value, Index) and kind not in FLOATS and kind != "i64":
         return None
     if kind not in FLOATS and isinstance(value, float) and not value.is_integer():

@@ -13,7 +13,7 @@ import torch
 
 from dyncomp.codegen.ir.nodes import Builder, Value
 from dyncomp.codegen.ir.types import FLOATS, HALVES, compute_type
-from dyncomp.codegen.lower.builder import Lowering, dtype_of
+from dyncomp.codegen.lower.builder import Lowering, dtype_of, number
 from dyncomp.codegen.lower.pointwise import result
 from dyncomp.codegen.lower.reductions import count_of, dims_of
 from dyncomp.codegen.lower.registry import lowering
@@ -194,7 +194,7 @@ def _layer_norm_input(
     inner: tuple[int, ...],
 ) -> Tensor:  # fmt: skip
     kind = compute_type(normal.dtype)
-    count = float(count_of(normal, inner))
+    count = count_of(normal, inner)
 
     def scaled(source: Tensor) -> Tensor:
         if weight is None:
@@ -208,7 +208,7 @@ def _layer_norm_input(
     along = lx.reduce("sum", scaled(weighted), inner, True, kind)
 
     def finish(b: Builder, h: Value, n: Value, s: Value, p: Value, a: Value) -> Value:
-        size = b.const(count, kind)
+        size = number(b, count, kind)
         drift = b.op("add", b.op("div", p, size), b.op("mul", n, b.op("div", a, size)))
         return b.op("mul", s, b.op("sub", h, drift))
 

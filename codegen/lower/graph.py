@@ -15,6 +15,7 @@ from torch import fx
 
 from dyncomp import config, counters, log
 from dyncomp.codegen.ir.index import Index, Undecided
+from dyncomp.codegen.ir.real import Real
 from dyncomp.codegen.ir.types import FROM_TORCH
 from dyncomp.codegen.lower.accumulate import Call, Rows, in_place_call
 from dyncomp.codegen.lower.builder import Lowering, vars_of
@@ -222,7 +223,7 @@ def _tensors_in(tree: Any) -> list[Tensor]:
 def _has_index(tree: Any) -> bool:
     if isinstance(tree, (tuple, list)):
         return any(_has_index(v) for v in tree)
-    return isinstance(tree, Index) or isinstance(tree, dict) and _has_index(list(tree.values()))
+    return isinstance(tree, (Index, Real)) or isinstance(tree, dict) and _has_index(list(tree.values()))
 
 
 def _all_loopable(tree: Any) -> bool:

@@ -14,8 +14,9 @@ import torch
 
 from dyncomp.codegen.ir.index import Index
 from dyncomp.codegen.ir.nodes import Builder, Value
+from dyncomp.codegen.ir.real import Real
 from dyncomp.codegen.ir.types import FLOATS, HALVES, INTS, TO_TORCH, compute_type
-from dyncomp.codegen.lower.builder import Lowering, Operand, dtype_of, promote, wrap_int
+from dyncomp.codegen.lower.builder import Lowering, Operand, dtype_of, number, promote, wrap_int
 from dyncomp.codegen.lower.registry import lowering, register
 from dyncomp.codegen.lower.rounding import rounded
 from dyncomp.codegen.lower.tensor import Pointwise, Tensor
@@ -59,6 +60,8 @@ def result(
 def _representable(number: Any, compute: str | None) -> bool:
     """False for a number that the type cannot hold: eager raises, or has rules of its own."""
     kind = compute_type(compute) if compute else "f64"
+    if isinstance(number, Real):
+        return kind in FLOATS
     if kind in FLOATS or kind == "bool":
         return True
     if isinstance(number, Index):
@@ -194,6 +197,8 @@ def float_class(lx: Lowering, node: Any, x: Any) -> Any:
 
 
 def _scaled(b: Builder, value: Value, alpha: bool | int | float) -> Value:
+    if isinstance(alpha, Real):
+        return b.op("mul", value, number(b, alpha, value.dtype))
     if alpha == 1 or value.dtype == "bool":
         return value
     return b.op("mul", value, b.const(alpha if value.dtype in FLOATS else int(alpha), value.dtype))
@@ -206,7 +211,9 @@ def _is_bool(operand: Operand) -> bool:
 
 def _as_held(alpha: Any, dtype: str) -> Any:
     """A factor as ATen holds it, in the type of the elements."""
-    return torch.tensor(alpha, dtype=TO_TORCH[dtype]).item() if dtype in HALVES else alpha
+    if dtype not in HALVES:
+        return alpha
+    return torch.tensor(float(alpha), dtype=TO_TORCH[dtype]).item()
 
 
 @lowering("aten.add.Tensor", "aten.add.Scalar")

@@ -2,6 +2,7 @@
 
     torch.SymInt of 2*s0*s1 + 1     ->   Index 2*s0*s1 + 1 over Size("s0"), Size("s1")
     torch.SymInt of (s0 + 7)//2     ->   Index e0 over Size("e0"): computed by the plan, opaque here
+    torch.SymFloat of s0**-0.5      ->   Real of Size("x0"): its bits
 
 Lowerings see `Val`s in place of fakes, whose numbers are translated, and so nothing here ever asks the shape engine a
 question that could pin a size. Numbers that hold for one size alone are plain ints.
@@ -17,6 +18,7 @@ from torch import fx
 
 from dyncomp.codegen.ir.index import Index, IndexLike, Size, as_index, const
 from dyncomp.codegen.ir.proofs import as_number
+from dyncomp.codegen.ir.real import Real
 from dyncomp.fake.tensor import FakeTensor
 from dyncomp.shape.symbolic import is_symbolic, number_key
 
@@ -77,12 +79,25 @@ class Symbols:
         self.meaning: dict[str, Any] = {}  # name of a size -> expression of the shape engine
         self._known: dict[Any, Index] = {}
         self._opaque = 0
+        self.reals: dict[str, Any] = {}  # name of a size -> the SymFloat whose bits it is
+        self._known_reals: dict[Any, Real] = {}
 
     def number(self, value: Any) -> Any:
-        """A SymInt as an `Index`, or as an int where the facts say so; everything else as it is."""
+        """A SymInt as an `Index`, or as an int where the facts say so; a SymFloat as a `Real`; everything else as it is."""
+        if isinstance(value, torch.SymFloat):
+            return self._real(value)
         if not isinstance(value, torch.SymInt):
             return value
         return as_number(self._index(self.env.facts.simplify(number_key(value))))
+
+    def _real(self, value: Any) -> Any:
+        expr = self.env.facts.simplify(number_key(value))
+        known = self._known_reals.get(expr)
+        if known is None:
+            name = f"x{len(self.reals)}"
+            self.reals[name] = value
+            known = self._known_reals[expr] = Real(as_index(Size(name, LOWEST)), value)
+        return known
 
     def tree(self, value: Any) -> Any:
         if isinstance(value, (tuple, list)):
@@ -140,7 +155,7 @@ class Symbols:
 
 
 def has_symbols(tree: Any) -> bool:
-    """True if a number in nested arguments is still the shape engine's own (a float of sizes, say)."""
+    """True if a number in nested arguments is still the shape engine's own (a truth of sizes)."""
     if isinstance(tree, (tuple, list)):
         return any(has_symbols(item) for item in tree)
     if isinstance(tree, dict):

@@ -19,6 +19,7 @@ from dyncomp.codegen.lower.tensor import Pointwise, Reduce, Storage, Tensor, roo
 
 CHEAP = 4  # machine operations that are always worth recomputing, with one big operand at most
 SHALLOW = 16  # operations that may be repeated for a reader that reads elements again (broadcast, two places)
+FEW = 16  # a reduction of one in so many elements does not count as a reader
 DEEPEST = 40  # nesting of inlined bodies
 
 
@@ -104,7 +105,7 @@ class _Chooser:
     def _worth(self, tensor: Pointwise, cost: int, big: int) -> bool:
         if cost <= CHEAP and big <= 1 and tensor.streaming:
             return True
-        readers = self.readers.get(tensor, [])
+        readers = [reader for reader in self.readers.get(tensor, []) if not _reads_few(reader, tensor)]
         if len(readers) != 1:
             return False
         reader = readers[0]
@@ -116,3 +117,8 @@ class _Chooser:
 
     def _reads_twice(self, reader: Pointwise, tensor: Tensor) -> bool:
         return sum(root(s) is tensor for s in reader.sources) > 1
+
+
+def _reads_few(reader: Tensor, tensor: Tensor) -> bool:
+    """The reader is a reduction of a small part, which may as well compute that part again."""
+    return isinstance(reader, Reduce) and hint(reader.source.numel) * FEW <= hint(tensor.numel)

@@ -139,10 +139,16 @@ def ordered(vars_: list[Var], accesses: list[Access], prefer_loads: bool) -> lis
     best = ranked[0] if ranked else None
     if best is None:
         return vars_
-    strides = {v: abs(hint(coefficient_of(best.index, v) or 0)) for v in vars_}
+    strides = {v: _stride(best.index, v) for v in vars_}
     known = sorted((v for v in vars_ if strides[v]), key=lambda v: strides[v], reverse=True)
     filled = iter(known)
     return [next(filled) if strides[v] else v for v in vars_]
+
+
+def _stride(index: Index, var: Var) -> int:
+    """Elements from one value of the variable to the next, as far as is known; 0 where it is not."""
+    factor = coefficient_of(index, var)
+    return 0 if factor is None else abs(hint(factor))
 
 
 def merged(space: Space, vars_: list[Var], prefix: str) -> list[Var]:
@@ -162,6 +168,8 @@ def merged(space: Space, vars_: list[Var], prefix: str) -> list[Var]:
 
 
 def _joins(accesses: list[Access], outer: Var, inner: Var) -> bool:
+    if inner.extent == 0:  # nothing to walk through, and the joined index would be divided by 0
+        return False
     for access in accesses:
         steps = coefficient_of(access.index, outer), coefficient_of(access.index, inner)
         if steps[0] is None or steps[1] is None or steps[0] != steps[1] * inner.extent:

@@ -16,6 +16,7 @@ A view of a detached input has ("detached input", i) for its base.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from typing import Any
 
 import torch
@@ -166,6 +167,13 @@ def _on_copy(recorder: Recorder, node: Node, root: Node) -> Node:
         chain.append(node)
         node = node.args[0]  # of a view, and of an item of several views
     copied: Node = recorder.emit(aten.clone.default, (root,))
+    moved = copied.meta.offset != root.meta.offset
+    if copied.meta.strides != root.meta.strides or moved and any(s.op is aten.as_strided.default for s in chain):
+        return recorder.emit(aten.clone.default, (node,))  # the same views of the copy would show other elements
     for step in reversed(chain):
-        copied = recorder.emit(step.op, (copied, *step.args[1:]), step.kwargs, step.meta)
+        # An input may begin anywhere in its memory, a copy begins where its memory does.
+        meta = None if moved else step.meta
+        if moved and step.op is operator.getitem:
+            meta = copied.meta[step.args[1]]
+        copied = recorder.emit(step.op, (copied, *step.args[1:]), step.kwargs, meta)
     return copied

@@ -53,8 +53,8 @@ aten = torch.ops.aten
 @dataclasses.dataclass(eq=False)
 class JointGraph:
     """`forward` returns the raw outputs, then the saved values. `saved`, in the order in which a backward
-    takes them: ("input", i), or ("value", p) with p the position among what `forward` returns; where sizes are
-    symbolic the last one may be a tensor like `carrier` (see `_number_carrier`). After the saved values a backward takes the gradients of the raw outputs in its pattern; it returns one gradient
+    takes them: ("input", i), or ("value", p) with p the position among what `forward` returns; after the tensors inputs that are
+    numbers (`numbers`), and where sizes are symbolic the last one may be a tensor like `carrier` (see `_number_carrier`). After the saved values a backward takes the gradients of the raw outputs in its pattern; it returns one gradient
     for each input of `requiring`. `outputs`: rules of `aot.outputs`. `random`: the forward draws.
     `repeatable`: running `gm` again on the inputs as they are afterwards gives the same results.
     `rebased`: (input, raw output): the input's new value is that raw output, and so is its history.
@@ -69,6 +69,7 @@ class JointGraph:
     requiring: list[int]
     rebased: list[tuple[int, int]]
     saved: list[tuple[str, int]]
+    numbers: list[int]
     carrier: TensorMeta | None
     pattern: Pattern
     raw_metas: list[TensorMeta]
@@ -94,7 +95,7 @@ class JointGraph:
             saved = [recording.tape[position] for position in self._positions]
             tape, kept = clean(recording.tape, [*_nodes(recording.gradients), *saved])
             count = len(kept) - len(saved)
-            graph = _build_backward(recording, tape, kept[count:], kept[:count], self.carrier, self.gm)
+            graph = _build_backward(recording, tape, kept[count:], kept[:count], self.numbers, self.carrier, self.gm)
         return graph
 
     def check_facts(self) -> None:
@@ -139,30 +140,31 @@ def _split(gm: torch.fx.GraphModule, fakes: list[Any], recording: Recording) -> 
     chosen = choose_saved(tape, recording.tangents, grads, visible)
     nodes = [one.node for one in chosen]
     env = recording.env
-    carrier = None if env is None else _number_carrier(env, fakes, nodes)
+    numbers, carrier = ([], None) if env is None else _number_carrier(env, fakes, nodes)
     rules, shown_numbers = _numbers_as_raw(recording.outputs.rules, len(raw))
-    forward, saved = _build_forward(recording, tape, raw, shown_numbers, mutations, chosen, carrier, gm)
-    likely = _build_backward(recording, tape, nodes, grads, carrier, gm)
+    forward, saved = _build_forward(recording, tape, raw, shown_numbers, mutations, chosen, numbers, carrier, gm)
+    likely = _build_backward(recording, tape, nodes, grads, numbers, carrier, gm)
     outputs = recording.outputs
     draws = any(is_random(node) for node in tape)
     repeatable = not recording.rebased and not _reads(tape, [*raw, *nodes, *grads], {i for i, _ in mutations})
     return JointGraph(
         gm, fakes, forward, len(raw) + len(shown_numbers), outputs.differentiable, rules, recording.requiring,
-        recording.rebased, saved, carrier,
+        recording.rebased, saved, numbers, carrier,
         recording.pattern, [fake.meta for fake in outputs.raw], draws, repeatable, likely, [position[node] for node in nodes], SavedState(),
     )  # fmt: skip
 
 
-def _number_carrier(env: ShapeEnv, inputs: list[Any], saved: list[Node]) -> TensorMeta | None:
-    """Sizes that a backward may need and cannot read off what is kept are kept as the sizes of a tensor without elements:
+def _number_carrier(env: ShapeEnv, inputs: list[Any], saved: list[Node]) -> tuple[list[int], TensorMeta | None]:
+    """What a backward may need of the sizes and cannot read off what is kept: inputs that are numbers, and sizes, which are
+    kept as the sizes of a tensor without elements:
 
     kept: a of shape (s0 * s1,)      ->      also kept: empty(0, s0, s1), which has no memory
     """
-    numbers = unread_numbers(env, inputs, [make_fake(packed_meta(node) or node.meta) for node in saved])
-    if not numbers:
-        return None
-    shape = (0, *numbers)
-    return TensorMeta(shape, contiguous_strides(shape), torch.uint8, torch.device("cpu"))
+    numbers, sizes = unread_numbers(env, inputs, [make_fake(packed_meta(node) or node.meta) for node in saved])
+    if not sizes:
+        return numbers, None
+    shape = (0, *sizes)
+    return numbers, TensorMeta(shape, contiguous_strides(shape), torch.uint8, torch.device("cpu"))
 
 
 def _numbers_as_raw(rules: list[Rule], count: int) -> tuple[list[Rule], list[Any]]:
@@ -179,6 +181,7 @@ def _build_forward(
     shown_numbers: list[Any],
     mutations: list[tuple[int, Node]],
     chosen: list[Saved],
+    numbers: list[int],
     carrier: TensorMeta | None,
     gm: torch.fx.GraphModule,
 ) -> tuple[AtenGraph, list[tuple[str, int]]]:
@@ -196,6 +199,7 @@ def _build_forward(
             continue
         saved.append(("value", len(rules)))
         rules.append(_saved_rule(recorder, one, owner, rules))
+    saved += [("input", index) for index in numbers]
     if carrier is not None:
         saved.append(("value", len(rules)))
         options = {"dtype": carrier.dtype, "device": carrier.device, "pin_memory": False}
@@ -234,11 +238,12 @@ def _build_backward(
     tape: Tape,
     saved: list[Node],
     grads: list[Node],
+    numbers: list[int],
     carrier: TensorMeta | None,
     gm: torch.fx.GraphModule,
 ) -> AtenGraph:
-    """`grads`: the nodes of the gradient rules that have one, in order. The carrier comes in after the saved values."""
-    shift = len(saved) + (carrier is not None)
+    """`grads`: the nodes of the gradient rules that have one, in order. Numbers and the carrier come in after the saved values."""
+    shift = len(saved) + len(numbers) + (carrier is not None)
     new, results = extract_backward(tape, saved, recording.tangents, grads, shift)
     rest = iter(results)
     rules: list[Rule] = []
@@ -254,11 +259,12 @@ def _build_backward(
     recorder = Recorder(recording.env)
     recorder.tape = new
     epilogue = own_memory(recorder, Epilogue(rules, []))
-    metas = [packed_meta(node) or node.meta for node in saved]
-    metas += [carrier] if carrier is not None else []
-    metas += [node.meta for node in recording.tangents]
-    graph = build_graph(recorder.tape, [make_fake(meta) for meta in metas], epilogue, node_by_node(gm), recording.env)
-    graph.consumed = tuple(range(shift))
+    kept: list[Any] = [make_fake(packed_meta(node) or node.meta) for node in saved]
+    kept += [recording.inputs[index] for index in numbers]
+    kept += [make_fake(carrier)] if carrier is not None else []
+    incoming = [make_fake(node.meta) for node in recording.tangents]
+    graph = build_graph(recorder.tape, [*kept, *incoming], epilogue, node_by_node(gm), recording.env)
+    graph.consumed = tuple(i for i, value in enumerate(kept) if isinstance(value, torch.Tensor))
     return graph
 
 

@@ -144,16 +144,25 @@ class GraphSizes:
         return plain(value) if place is None else values[place]
 
 
-def unread_numbers(env: ShapeEnv, inputs: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-    """Sizes (or ints) of `inputs` that tell the symbols which cannot be read off `given`, one a symbol."""
+def unread_numbers(env: ShapeEnv, inputs: Sequence[Any], given: Sequence[Any]) -> tuple[list[int], list[Any]]:
+    """What tells the symbols that cannot be read off `given`: which of `inputs` are numbers that do, and sizes of other inputs,
+    one a symbol.
+    """
     known = set(_readings(env, given))
-    found: dict[Any, Any] = {}
-    for index, value in enumerate(inputs):
-        for _, number in _reads(index, value):
-            reading = reading_of(env, number)
-            if reading is not None and reading[0] not in known:
-                found.setdefault(reading[0], number)
-    return list(found.values())
+    numbers: list[int] = []
+    sizes: list[Any] = []
+    unread = [(read, number) for index, value in enumerate(inputs) for read, number in _reads(index, value)]
+    unread.sort(key=lambda one: one[0][1] != "int")  # numbers themselves first: they cost nothing to keep
+    for (index, what, _), number in unread:
+        reading = reading_of(env, number)
+        if reading is None or reading[0] in known:
+            continue
+        known.add(reading[0])
+        if what == "int":
+            numbers.append(index)
+        else:
+            sizes.append(number)
+    return numbers, sizes
 
 
 def _readings(env: ShapeEnv, inputs: Sequence[Any]) -> dict[Any, tuple[Read, int, int]]:

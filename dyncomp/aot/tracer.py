@@ -141,7 +141,8 @@ class TraceMode(FakeMode):
         recorder = self.recorder
         node = recorder.read(base)
         self._check_as_strided(facts, base, node, rest, kwargs)
-        exact = node.meta is base.meta or node.meta.same_layout(base.meta)
+        # The value of an input that was written in place begins at the start of its own memory.
+        exact = node.meta is base.meta or node.meta.same_layout(base.meta) and node.meta.offset == base.meta.offset
         if type(result) is TensorMeta:
             step = ViewStep(facts.op, rest, kwargs, None)
             if exact:

@@ -49,8 +49,6 @@ def compile_training(request: CompileRequest, build: Build) -> Callable[..., Any
     """A callable whose outputs autograd can go through. Raises aot.Unsupported."""
     if not torch.is_grad_enabled():
         raise aot.Unsupported("gradients that are switched on inside the graph")
-    if any(not isinstance(fake, torch.Tensor) for fake in request.fake_inputs):
-        raise aot.Unsupported("gradients beside an input that is a number")
     joint = aot.trace_joint(request.gm, request.fake_inputs)
     if not joint.repeatable and joint.pattern != tuple(joint.differentiable):
         # Nothing can be computed anew afterwards, so all that may be asked for is kept.
@@ -80,7 +78,7 @@ class _Trainer:
             rerun=_core.without_hook(backward.rerun),
             inputs=len(joint.fakes),
             raw=joint.raw,
-            values=sum(rule[0] != "const" for rule in joint.forward.outputs),
+            values=len(joint.forward.outputs),
             requiring=joint.requiring,
             differentiable=differentiable,
             saved=joint.saved,
@@ -175,6 +173,9 @@ class _Backward:
         written = {index for index, _ in self.joint.forward.mutations}
         again = []
         for index, tensor in enumerate(inputs):
+            if not isinstance(tensor, torch.Tensor):  # a number
+                again.append(tensor)
+                continue
             if index in written:
                 tensor = tensor.detach().clone().requires_grad_(tensor.requires_grad)
             elif create_graph and tensor.requires_grad:

@@ -57,7 +57,7 @@ _TRIVIAL_LENGTH = 12
 
 _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
-FIRST_ARGUMENT = ".first"
+FIRST_ARGUMENT, THROWN = ".first", ".thrown"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,8 @@ class Point:
     whose slot an inlined comprehension uses for its own variable just now (their cells are on the stack, and
     `bound` may name them); `entered`: slots of `handled_slots` whose exception was raised and caught while
     tracing, so that it is not yet the one that a bare `raise` would raise again: `.s<i>` of these is that
-    exception, not the older one.
+    exception, not the older one; `kept`: bound variables that are passed on although nobody reads them again,
+    because a program can see how long their objects live.
     """
 
     op: int
@@ -77,6 +78,7 @@ class Point:
     bound: frozenset[str] = frozenset()
     shadowed: frozenset[str] = frozenset()
     entered: tuple[int, ...] = ()
+    kept: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,11 +151,25 @@ def resume_code(code: types.CodeType, point: Point) -> types.CodeType:
     return _remembered(code, "resume", point)
 
 
+def throw_code(resume: types.CodeType) -> types.CodeType | None:
+    """For an error that is not the user's own, raised where a resume function's frame begins: takes the function's arguments and the
+    error, and runs the handlers around that place. None if there are none."""
+    made = _origins.get(resume)
+    user = made.code() if made is not None else None
+    if made is None or user is None:
+        return None
+    facts = _facts(user)
+    if facts.flow.handler(facts.raw_start(made.point.op)) is None:
+        return None
+    return _remembered(user, "throw", made.point)
+
+
 def _remembered(code: types.CodeType, kind: str, point: Point) -> types.CodeType:
     if not can_continue(code):
         raise ValueError(f"{code.co_qualname} is a generator or coroutine")
     facts = _facts(code)
-    point = dataclasses.replace(point, bound=frozenset(_passed(facts, point)))
+    bound = frozenset(_passed(facts, point))
+    point = dataclasses.replace(point, bound=bound, kept=point.kept & bound - facts.live[facts.raw_start(point.op)])
     made = _made.get(code)
     if made is None:
         made = _made.add(code, {})
@@ -212,7 +228,7 @@ def _facts_of(key: CodeKey) -> _Facts:
 
 def _passed(facts: _Facts, point: Point) -> tuple[str, ...]:
     """Variables worth passing on to `point`, in slot order."""
-    wanted = point.bound if facts.keeps_all else point.bound & facts.live[facts.raw_start(point.op)]
+    wanted = point.bound if facts.keeps_all else point.bound & (facts.live[facts.raw_start(point.op)] | point.kept)
     if facts.needs_first:
         wanted = wanted | (point.bound & {facts.code.co_varnames[0]})
     in_closure = set(facts.closure) - point.shadowed
@@ -242,6 +258,8 @@ class _Writer:
         self.op_of = {id(raw): op.index for op in facts.canonical.ops for raw in op.raw}
 
     def write(self, kind: str) -> types.CodeType:
+        if kind == "throw":
+            self.parameters = (*self.parameters, THROWN)
         self._enter()
         if kind == "resume":
             self._copy_reachable(self.facts.raw_start(self.op.index))
@@ -251,7 +269,10 @@ class _Writer:
             handler = self.facts.flow.handler(self.facts.raw_start(self.op.index))
             if handler is not None:
                 self._copy_reachable(handler)
-            self._step(inline_rest=kind == "step")
+            if kind == "throw":
+                self._throw()
+            else:
+                self._step(inline_rest=kind == "step")
         self._emit_copies()
         code = assemble(self.out, self._layout())
         ops = self._ops_of(code)
@@ -336,6 +357,13 @@ class _Writer:
                 self.out.append(new)
                 self.ops.append(self.op_of[id(old)])
 
+    def _throw(self) -> None:
+        old = self.op.raw[0]
+        throw = spell.op("RAISE_VARARGS", 1)
+        assert old.handler is not None, "only asked for where there is one"
+        throw.handler = dataclasses.replace(old.handler, target=self.copies[id(old.handler.target)])
+        self._emit([spell.load_fast(THROWN), throw])
+
     # the step itself
 
     def _step(self, inline_rest: bool) -> None:
@@ -359,7 +387,7 @@ class _Writer:
     def _after(self, jump: bool) -> Point:
         nulls = nulls_after(self.op, self.point, self.facts.closure, jump)
         bound, shadowed = variables_after(self.op, self.point, self.facts.closure)
-        return Point(self.op.target if jump else self.op.index + 1, nulls, bound, shadowed)
+        return Point(self.op.target if jump else self.op.index + 1, nulls, bound, shadowed, kept=self.point.kept)
 
     def _rest(self, point: Point, inline_rest: bool) -> None:
         """Ends the frame from `point` on: in place if trivial, else by a resume function."""

@@ -7,6 +7,7 @@ from dyncomp.fake.errors import (
     DataDependentValue,
     FakeError,
     NoShapeRule,
+    OtherLayout,
     UnsupportedTensor,
 )
 from dyncomp.fake.mode import FakeMode
@@ -20,6 +21,7 @@ __all__ = [
     "FakeStorage",
     "FakeTensor",
     "NoShapeRule",
+    "OtherLayout",
     "TensorMeta",
     "UnsupportedTensor",
     "make_fake",

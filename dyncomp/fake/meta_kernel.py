@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from dyncomp.fake.errors import NoShapeRule
+from dyncomp.fake.errors import NoShapeRule, OtherLayout
 from dyncomp.fake.facts import facts_of
 from dyncomp.fake.no_dynamo import keep_dynamo_out
 from dyncomp.fake.tensor import TensorMeta
@@ -139,7 +139,7 @@ def tensor_metas(values: Any) -> Any:
 def _describe(op: torch._ops.OpOverload, value: Any, device: torch.device) -> Any:
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided:
-            raise NoShapeRule(str(op), f"the result has layout {value.layout}")
+            raise OtherLayout(str(op), f"the result has layout {value.layout}")
         shape, strides = tuple(map(plain, value.shape)), tuple(map(plain, value.stride()))
         return TensorMeta(shape, strides, value.dtype, device, plain(value.storage_offset()))
     if isinstance(value, (list, tuple)):

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dyncomp._frame import _core
+from dyncomp.guards.fold import fold_empty_dicts
 from dyncomp.guards.record import RELATIONS, GuardRecord
 from dyncomp.guards.source import Const, Func, Local, Source
 from dyncomp.shape.int_program import Program
@@ -33,7 +34,7 @@ _CHECK_ORDER = {
     kind: place
     for place, kind in enumerate(
         ("id", "type", "equals", "truth", "empty", "len", "range", "tensor", "class_attrs", "dict_keys",
-        "no_item", "item_if_any",
+        "no_item", "item_if_any", "empty_items",
          "same_as", "not_same_as")
     )
 }  # fmt: skip
@@ -81,13 +82,19 @@ def plan(records: Iterable[GuardRecord], captures: Sequence[Source]) -> TreePlan
     relations: list[GuardRecord] = []
     for record in records:
         (relations if record.kind in RELATIONS else facts.setdefault(record.source, [])).append(record)
-    roots = [*facts, *captures]
+    needed = [*captures]
     for relation in relations:
-        roots += [relation.source, *relation.related()]
+        needed += [relation.source, *relation.related()]
+    folded = fold_empty_dicts(facts, needed)
+    roots = [*facts, *folded, *needed]
     order = _order(roots, facts)
     place = {source: i for i, source in enumerate(order)}
     nodes = [
-        TreeNode(source, -1 if source.base is None else place[source.base], _checks(facts.get(source, ())))
+        TreeNode(
+            source,
+            -1 if source.base is None else place[source.base],
+            _checks(facts.get(source, ()), folded.get(source, ())),
+        )
         for source in order
     ]
     for relation in relations:
@@ -149,8 +156,8 @@ def _urgency(source: Source, facts: dict[Source, list[GuardRecord]]) -> int:
     return (20 if isinstance(source.root, Func) else 40 if isinstance(source.root, Const) else 30) + depth
 
 
-def _checks(records: Iterable[GuardRecord]) -> list[Check]:
-    """The checks of one node: merged, implied ones dropped, cheapest first."""
+def _checks(records: Iterable[GuardRecord], empty: Sequence[tuple[str, type]] = ()) -> list[Check]:
+    """The checks of one node: merged, implied ones dropped, cheapest first. `empty`: entries that are empty dicts."""
     kinds: dict[str, Any] = {}
     attributes: dict[str, Any] = {}
     absent: dict[Any, None] = {}
@@ -169,6 +176,8 @@ def _checks(records: Iterable[GuardRecord]) -> list[Check]:
         kinds["class_attrs"] = tuple(attributes.items())
     if absent:
         kinds["no_item"] = tuple(absent)
+    if empty:
+        kinds["empty_items"] = tuple(empty)
     implied = set().union(*(_IMPLIES.get(kind, ()) for kind in kinds))
     checks = [(kind, value) for kind, value in [*kinds.items(), *ranges] if kind not in implied]
     return sorted(checks, key=lambda check: _CHECK_ORDER[check[0]])

@@ -26,7 +26,7 @@ from dyncomp.bytecode.assemble import Layout, assemble
 from dyncomp.bytecode.continuation import trampoline
 from dyncomp.bytecode.instruction import Handler, Instruction, Positions
 from dyncomp.errors import InternalError
-from dyncomp.guards.source import Func, Source
+from dyncomp.guards.source import Const, Func, Source
 from dyncomp.interp.rerun import generator_state, rerun
 from dyncomp.values.base import Unreconstructible, Value
 
@@ -238,7 +238,7 @@ class RunBuilder:
         self.emit(spell.load_fast(temp))
 
     def release(self) -> None:
-        """Drops the graph's outputs and the temporaries here: what the frame calls next decides how long they
+        """Drops the graph's outputs, the temporaries and the captures here: what the frame calls next decides how long they
         live."""
         self._release = spell.op("NOP")
         self.emit(self._release)
@@ -448,6 +448,10 @@ class RunBuilder:
                 kept.append(instruction)
         self._out = kept
 
+    def _own_captures(self) -> list[str]:
+        """Names of the captures that the program may drop while the function still runs."""
+        return [f".c{i}" for i, source in enumerate(self.captures) if not isinstance(source.root, Const)]
+
     def _released(self) -> list[Instruction]:
         """The code with the deletions of `release` in their place."""
         if self._release is None:
@@ -455,7 +459,8 @@ class RunBuilder:
         at = next(i for i, instruction in enumerate(self._out) if instruction is self._release)
         stored = [i.argval for i in self._out[:at] if i.opname == "STORE_FAST"]
         deletions = [
-            spell.delete_fast(name) for name in (*self._output_names.values(), *dict.fromkeys(stored))
+            spell.delete_fast(name)
+            for name in (*self._output_names.values(), *dict.fromkeys(stored), *self._own_captures())
         ]
         for deletion in deletions:
             deletion.positions = self._release.positions

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from dyncomp.bytecode.continuation import throw_code
 from dyncomp.errors import REASONS, BreakRecord, GraphBreak, InternalError, SkipFrame
 from dyncomp.guards.record import GuardRecord
 from dyncomp.guards.source import Local, Source
@@ -206,7 +207,7 @@ def _finish(trace: Trace, result: Value | None, record: BreakRecord | None) -> F
         inputs = used
     trace.guard_identities()
     trace.sizes.settle()
-    if calls_graph and _failure_shows(trace):
+    if calls_graph and (_failure_shows(trace) or throw_code(trace.func.__code__) is not None):
         names = trace.func.__code__.co_varnames
         slots = [Local(i, names[i]) for i in range(len(trace.args))]
         builder.rerun_on_failure(slots, draws=trace.fake_mode.draws)
@@ -242,4 +243,4 @@ def _emit_break(builder: RunBuilder, trace: Trace) -> None:
     frame = trace.top
     assert isinstance(frame, Frame)
     stack = [None if value is NULL else value for value in frame.stack]
-    emit_break(builder, frame.code, frame.op, frame.variables, frame.cells, stack, frame.handled)
+    emit_break(builder, frame.code, frame.op, frame.variables, frame.cells, stack, frame.handled, trace.kept_variables())

@@ -36,6 +36,7 @@ _QUIET = frozenset(
         "TO_BOOL",
         "RETURN_VALUE",
         "STOPITERATION_ERROR",
+        "CLEANUP_THROW",
         "BUILD_TUPLE",
     }
 )

@@ -86,6 +86,8 @@ class NumberNodes:
             return number
         key = number_key(number)
         if key not in self._known:
+            if isinstance(number, torch.SymInt) and not number.node.shape_env.fit(number.node.expr):
+                return int(number)  # this very number, and eager's error about it
             self._known[key] = self._build(number)
         return self._known[key]
 

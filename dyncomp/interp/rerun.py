@@ -23,6 +23,7 @@ from torch import fx
 
 from dyncomp import counters
 from dyncomp._frame import _core
+from dyncomp.bytecode.continuation import throw_code
 from dyncomp.values.node_by_node import wrote
 
 # Operations whose errors depend on the values in tensors, by the name of the function or method.
@@ -59,13 +60,24 @@ def generator_state() -> Any:
     return torch.default_generator.get_state()
 
 
+def throw_into(error: BaseException, function: types.FunctionType, slots: Sequence[Any]) -> Any:
+    """Raises `error` where the function's frame begins: in a resumed frame that may be inside the user's `try` or `with`, whose
+    blocks then run as plain Python. Returns what the frame does, if they catch it."""
+    code = throw_code(function.__code__)
+    if code is None:
+        raise error
+    thrower = types.FunctionType(code, function.__globals__, code.co_name, None, function.__closure__)
+    return _core.without_hook(thrower)(*slots, error)
+
+
 def rerun(error: BaseException, generator: Any, function: types.FunctionType, *slots: Any) -> Any:
     """Calls the function as plain Python with the argument slots of its frame, after its graph raised `error`.
 
-    An interruption goes on as it is, and so does an error of a graph that may have written to an input.
+    An interruption goes on as it is, and so does an error of a graph that may have written to an input; both go through what is
+    around the place where a resumed frame began.
     """
     if not isinstance(error, Exception) or wrote(error):
-        raise error
+        return throw_into(error, function, slots)
     counters.add_fallback("graph-raised")
     if generator is not None:
         torch.default_generator.set_state(generator)

@@ -31,7 +31,7 @@ from dyncomp.bytecode.handled import handled_slots
 from dyncomp.interp.emit import RunBuilder
 from dyncomp.values.base import Value
 
-__all__ = ["can_continue", "emit_break", "generated_code", "is_step", "locate"]
+__all__ = ["can_continue", "emit_break", "generated_code", "is_resume", "is_step", "locate"]
 
 
 def generated_code(run: types.CodeType) -> Iterator[types.CodeType]:
@@ -50,6 +50,7 @@ def emit_break(
     cells: Mapping[str, Value],
     stack: Sequence[Value | None],
     handled: Sequence[Value] = (),
+    kept: frozenset[str] = frozenset(),
 ) -> None:
     """Pushes what the frame returns once `op` and all after it ran as Python or in frames compiled in their
     turn.
@@ -57,7 +58,7 @@ def emit_break(
     `op` is an op of `canonical(code)`; `variables` holds the bound ones, `cells` the cell objects of all that
     have one (a variable whose slot an inlined comprehension uses at the moment has none); `stack` is bottom
     first, None for a null. `handled` holds the exceptions whose `except` or `finally` blocks were entered
-    while tracing and are still running, innermost last. Side effects must have been replayed before.
+    while tracing and are still running, innermost last. `kept` names variables to hold until the frame ends. Side effects must have been replayed before.
     """
     user, index = locate(code, op.index)
     shadowed = frozenset(closure_names(user)) - frozenset(cells)
@@ -67,7 +68,7 @@ def emit_break(
     stack = list(stack)
     for slot, exception in zip(entered, handled, strict=True):
         stack[slot] = exception
-    point = Point(index, nulls, frozenset(variables), shadowed, entered)
+    point = Point(index, nulls, frozenset(variables), shadowed, entered, kept)
     step = step_code(user, point)
     builder.positions = canonical(code).place(op)
     _load_function(builder, closure_names(user, shadowed), step, cells)

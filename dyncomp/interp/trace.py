@@ -20,14 +20,16 @@ from dyncomp import config, marks
 from dyncomp.bytecode.canonical import canonical
 from dyncomp.bytecode.continuation import is_resume, locate
 from dyncomp.bytecode.handled import handled_slots
-from dyncomp.errors import GraphBreak
-from dyncomp.fake import DataDependentShape, DataDependentValue, FakeMode, NoShapeRule
+from dyncomp.errors import GraphBreak, InternalError
+from dyncomp.fake import DataDependentShape, DataDependentValue, FakeMode, NoShapeRule, OtherLayout
+from dyncomp.fake.errors import is_own_fault
 from dyncomp.fake.tensor import FakeTensor
 from dyncomp.guards.number import pinned_offset
 from dyncomp.guards.record import GuardList
 from dyncomp.guards.source import ClassAttr, Const, Func, FuncCode, FuncGlobals, Local, Source, Type, Weak
 from dyncomp.interp.effects import Effects
 from dyncomp.interp.inline import inline
+from dyncomp.interp.lifetimes import Watch, kept_variables
 from dyncomp.interp.machine import Frame, StopTracing, UnreadArgument
 from dyncomp.interp.number_nodes import NumberNodes
 from dyncomp.interp.rerun import may_fail
@@ -104,6 +106,7 @@ class Trace:
             names[i]: UnreadArgument(arg, Local(i, names[i])) for i, arg in enumerate(self.args)
         }
         self.top = Frame(self, function, variables, top=True)
+        self._watch = Watch(self.top, self.args)
         try:
             value = self._run_top(self.top)
             registry.end_graph(self)
@@ -119,9 +122,23 @@ class Trace:
             return None
 
     def before_top_step(self, frame: Frame) -> None:
+        if self._watch:
+            self._check_lifetimes(frame)
         self.top_step += 1
         if self.top_step == self.stop:
             raise StopTracing
+
+    def _check_lifetimes(self, frame: Frame) -> None:
+        try:
+            self._watch.check(frame, self._by_id)
+        except GraphBreak as error:
+            self.note_break(error)
+            raise
+
+    def kept_variables(self) -> frozenset[str]:
+        """Variables of the top frame that its rest must hold although it may not read them."""
+        assert self.top is not None
+        return kept_variables(self.top, self._by_id, self._alive)
 
     def step(self) -> int:
         return self.top_step
@@ -441,9 +458,13 @@ class Trace:
             raise GraphBreak("data-dependent-shape", str(error), error.cure) from error
         except DataDependentValue as error:
             raise GraphBreak("data-dependent-value", str(error), _knob_hint(error)) from error
+        except OtherLayout as error:
+            raise GraphBreak("unsupported-tensor", f"{_name(fn)}: {error}") from error
         except (NoShapeRule, NotImplementedError) as error:
             raise GraphBreak("fake-failed", f"{_name(fn)}: {error}") from error
-        except Exception as error:  # noqa: BLE001  eager raises it too: the program may catch it
+        except Exception as error:  # eager raises it too: the program may catch it
+            if is_own_fault(error):
+                raise InternalError(f"{_name(fn)} on tensors without data: {type(error).__name__}: {error}") from error
             self.raise_real(error)
 
     # -- calls and errors ------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import types
 import warnings
+import weakref
 from typing import Any
 
 from dyncomp import config, log
@@ -61,7 +62,7 @@ class Varied:
     """`static` holds why symbolic numbers were given up for this code, if they were."""
 
     def __init__(self, code: types.CodeType):
-        self._code = code
+        self._code = weakref.ref(code)  # whose life is the program's affair
         self._seen: dict[str, Seen] = _load(code)
         self._grown = False
         self.generation = _generation
@@ -80,13 +81,18 @@ class Varied:
 
     def forget_on_disk(self) -> None:
         """Symbolic numbers were given up: the next process is to start with plain ones too."""
-        _store(self._code, {})
+        self._write({})
+
+    def _write(self, rows: dict[str, Any]) -> None:
+        code = self._code()
+        if code is not None:
+            _store(code, rows)
 
     def save(self) -> None:
         """Called once a compile is done."""
         if self._grown:
             self._grown = False
-            _store(self._code, {key: [s.count, sorted(s.varied)] for key, s in self._seen.items() if s.varied})
+            self._write({key: [s.count, sorted(s.varied)] for key, s in self._seen.items() if s.varied})
 
 
 def of(context: Any, code: types.CodeType) -> Varied:

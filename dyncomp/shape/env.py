@@ -369,6 +369,31 @@ class ShapeEnv:
         self._defined.add(e)
         self.guards.append(ShapeGuard(Defined(self.facts.simplify(e)), self.asker()))
 
+    def fit(self, e: Expr) -> bool:
+        """The graph computes with the int `e`, and compiled code has 64 bits for it: calls in which it is beyond
+        them fail the guard. False if this call is one of them.
+        """
+        sizes = all(self.facts.range(s)[1] <= SIZE_LIMIT for s in e.free_symbols)
+        if sizes and not any(p.is_Pow and p.exp > 3 for p in sympy.preorder_traversal(e)):
+            return True  # strides and numbers of elements: those of tensors that exist
+        parts = [p for p in sympy.preorder_traversal(e) if p.is_Add or p.is_Mul or p.is_Pow or getattr(p, "op", "") == "shl"]
+        ranges = [self.facts.range(p) for p in parts]
+        if all(-_INT_LIMIT <= low and high <= _INT_LIMIT for low, high in ranges) or self.hint(e) is None:
+            return True
+        if any(self._magnitude(p) > _INT_LIMIT for p in parts):
+            return False
+        if e not in self._defined:
+            self._defined.add(e)
+            self.guards.append(ShapeGuard(Defined(self.facts.simplify(e)), self.asker()))
+        return True
+
+    def _magnitude(self, e: Expr) -> Any:
+        """What no step of computing `e` from its operands exceeds, in this call."""
+        operands = [abs(self.hint(arg)) for arg in e.args]
+        if e.is_Add:
+            return sum(operands)
+        return math.prod([max(1, operand) for operand in operands]) if e.is_Mul else abs(self.hint(e))
+
     def expect(self, truth: Expr, message: str = "") -> bool:
         """`torch._check`: a guard where hints answer; a fact and a run-time assert for unbacked symbols."""
         answer = self.known(truth)

@@ -29,7 +29,8 @@ from dyncomp.guards.source import (
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
 from dyncomp.values.builtin_kind import BoundBuiltin
 from dyncomp.values.constant import fold_call
-from dyncomp.values.mapping import ComposedKey, DictValue, IdentityKey
+from dyncomp.values.identity_key import ComposedKey, IdentityKey
+from dyncomp.values.mapping import DictValue
 from dyncomp.values.pure import is_pure
 from dyncomp.values.registry import call_rule, wrap_type
 

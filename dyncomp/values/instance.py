@@ -22,7 +22,8 @@ from dyncomp.guards.source import ClassAttr, InstanceDict, SlotAttr, Source, Typ
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
 from dyncomp.values.builtin_kind import BuiltinKind
 from dyncomp.values.function import BoundMethodValue
-from dyncomp.values.mapping import DictValue, IdentityKey
+from dyncomp.values.identity_key import IdentityKey
+from dyncomp.values.mapping import DictValue
 from dyncomp.values.operators import BINARY_SLOTS, COMPARE_SLOTS, UNARY_SLOTS
 from dyncomp.values.registry import wrap_if
 from dyncomp.values.sequence import ListValue, TupleValue

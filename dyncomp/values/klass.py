@@ -203,6 +203,8 @@ class ClassValue(Value):
         """`base.__new__(cls)` for the C class below it."""
         if issubclass(self.cls, BaseException):
             return ExceptionValue(self.cls, args, class_source=self.source)
+        if class_lookup(self.cls, "__del__") is not ABSENT:
+            raise GraphBreak("last-reference", f"making an object of {self.cls.__qualname__}, which has a __del__")
         abstract = getattr(self.cls, "__abstractmethods__", None)
         if abstract:
             raise GraphBreak("eager-error", f"instantiating the abstract class {self.cls.__qualname__}")

@@ -13,7 +13,7 @@ from typing import Any
 
 from dyncomp.errors import GraphBreak
 from dyncomp.values.base import Builder, Tracer, Value
-from dyncomp.values.mapping import ComposedKey
+from dyncomp.values.identity_key import ComposedKey, IdentityKey, tell_apart
 from dyncomp.values.registry import on_call
 
 
@@ -31,14 +31,16 @@ class LateNumber(Value):
         return f"{self.function.__name__}()"
 
     def key(self, tx: Tracer) -> Hashable:
-        return ComposedKey((self.function, *map(id, self.args)))
+        return ComposedKey((self.function, *map(IdentityKey, self.args)))
 
     def truth(self, tx: Tracer) -> bool:
         return True
 
     def compare(self, tx: Tracer, op: str, other: Value, reflected: bool = False) -> Value | None:
         if op in ("==", "!=") and isinstance(other, LateNumber) and other.function is self.function:
-            return tx.constant((self.key(tx) == other.key(tx)) is (op == "=="))
+            mine, theirs = self.key(tx), other.key(tx)
+            tell_apart(tx, mine, [theirs])
+            return tx.constant((mine == theirs) is (op == "=="))
         raise GraphBreak("unsupported-builtin", f"comparing {self.describe()} with {other.describe()}")
 
     def reconstruct(self, builder: Builder) -> None:

@@ -24,6 +24,7 @@ from dyncomp.guards.source import Const, DictItem
 from dyncomp.values.base import ABSENT, Tracer, Value
 from dyncomp.values.constant import SCALAR_TYPES, ConstantValue
 from dyncomp.values.registry import call_if
+from dyncomp.values.sym_number import SymNumberValue
 
 Args = Sequence[Value]
 Kwargs = dict[str, Value]
@@ -50,6 +51,8 @@ def call_cached(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     """With constants only: the entry of the cache. Anything else: the function behind the cache is traced, which is neither read
     nor filled."""
     bound = fn.cache_parameters()["maxsize"]
+    if bound != 0:
+        args, kwargs = [_pinned(tx, arg) for arg in args], {name: _pinned(tx, arg) for name, arg in kwargs.items()}
     constants = all(isinstance(arg, ConstantValue) and arg.is_constant() for arg in (*args, *kwargs.values()))
     if not constants or bound == 0:
         return tx.call(tx.constant(fn.__wrapped__), args, kwargs)
@@ -73,6 +76,11 @@ def call_cached(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     if type(answer) in SCALAR_TYPES:
         return tx.constant(answer)
     return tx.wrap(answer, Const(answer, f"{fn.__qualname__}(...)"))
+
+
+def _pinned(tx: Tracer, arg: Value) -> Value:
+    """Numbers that vary from call to call: the cache is asked for each by itself, as in eager."""
+    return tx.constant(arg.as_constant()) if isinstance(arg, SymNumberValue) and arg.is_constant() else arg
 
 
 def _inside(fn: Any) -> tuple[dict[Any, Any], Any]:

@@ -18,6 +18,7 @@ from dyncomp.guards.source import Const, DictItem, DictKeyAt, SlotAttr, Source
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
 from dyncomp.values.builtin_kind import BuiltinKind, builtin_method
 from dyncomp.values.constant import ConstantValue
+from dyncomp.values.identity_key import pin, real_key, tell_apart
 from dyncomp.values.iterators import IteratorValue
 from dyncomp.values.operators import equal
 from dyncomp.values.registry import wrap_type
@@ -55,7 +56,13 @@ class DictValue(BuiltinKind):
     def find(self, tx: Tracer, key: Value) -> Value | None:
         """The value under a key, or None."""
         self._settle(tx)
-        return self.find_key(tx, key.key(tx))
+        k = key.key(tx)
+        if self._items is not None:
+            tell_apart(tx, k, self._items)
+        elif k not in self._overlay:
+            tell_apart(tx, k, self._overlay)
+            pin(tx, k)
+        return self.find_key(tx, k)
 
     def find_key(self, tx: Tracer, k: Hashable) -> Value | None:
         if self._items is not None:
@@ -66,16 +73,16 @@ class DictValue(BuiltinKind):
         assert self.source is not None
         try:
             obj = (
-                dict.get(self._outside, _real_key(k), ABSENT)
+                dict.get(self._outside, real_key(k), ABSENT)
                 if isinstance(self._outside, dict)
-                else self._outside.get(_real_key(k), ABSENT)
+                else self._outside.get(real_key(k), ABSENT)
             )
         except TypeError as error:
             tx.raise_real(error)
         if obj is ABSENT:
-            tx.guard(self.source, "no_item", (_real_key(k),))
+            tx.guard(self.source, "no_item", (real_key(k),))
             return None
-        return tx.wrap(obj, DictItem(self.source, _real_key(k)))
+        return tx.wrap(obj, DictItem(self.source, real_key(k)))
 
     def find_name(self, tx: Tracer, name: str) -> Value | None:
         """`find` for attribute and variable names."""
@@ -93,7 +100,8 @@ class DictValue(BuiltinKind):
             return None
         if entry[1] is None:
             assert self._tx is not None and self.source is not None
-            real = _real_key(k)
+            real = real_key(k)
+            pin(self._tx, k)
             stored = (
                 dict.__getitem__(self._outside, real)
                 if isinstance(self._outside, dict)
@@ -127,6 +135,7 @@ class DictValue(BuiltinKind):
         self._items = {value.key(tx): (value, None) for value in values}
         overlay, self._overlay = self._overlay, {}
         for k, (key, value) in overlay.items():
+            tell_apart(tx, k, self._items)
             self._apply(k, key, value)
 
     def _settle(self, tx: Tracer) -> None:
@@ -145,7 +154,9 @@ class DictValue(BuiltinKind):
                 self._pending.append((key, value))
                 return
         self._settle(tx)
-        self._apply(key.key(tx), key, value)
+        k = key.key(tx)
+        tell_apart(tx, k, self._overlay if self._items is None else self._items)
+        self._apply(k, key, value)
 
     def remove(self, tx: Tracer, key: Value) -> None:
         """The key is there."""
@@ -506,38 +517,6 @@ def _part(tx: Tracer, part: str, entry: tuple[Value, Value]) -> Value:
     if part == "items":
         return tx.tuple_of(list(entry))
     return entry[0] if part == "keys" else entry[1]
-
-
-class IdentityKey:
-    """Dict key of an object that hashes and compares by identity."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Value):
-        self.value = value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, IdentityKey) and other.value is self.value
-
-
-class ComposedKey(tuple[Any, ...]):
-    """Dict key of what exists at run time only and equals others made of the same parts: a bound method, an `id()`."""
-
-    __slots__ = ()
-
-
-def _real_key(k: Hashable) -> Any:
-    """The object to look up in a real dictionary for a value's key."""
-    if isinstance(k, IdentityKey):
-        return k.value.real()
-    if isinstance(k, ComposedKey):
-        raise GraphBreak("unsupported-object", "a bound method or id() as a key of a dictionary from outside")
-    if isinstance(k, tuple):
-        return tuple(_real_key(part) for part in k)
-    return k
 
 
 def _plain_key(key: Any) -> bool:

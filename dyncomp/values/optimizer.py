@@ -52,10 +52,10 @@ def _varied(tx: Tracer, obj: float, source: Source) -> bool:
     """True once two compiles under these options met different values there."""
     if tx.sizes.dynamic is True:
         return True
-    memory = getattr(tx.context, "sizes", None)
+    memory = getattr(tx.context, "optimizer_floats", None)
     if memory is None or not tx.frames:
         return False
-    seen: dict[str, tuple[float, bool]] = memory.setdefault((__name__, tx.frames[0].code), {})
+    seen: dict[str, tuple[float, bool]] = memory.setdefault(tx.frames[0].code, {})
     value, varied = seen.get(str(source), (obj, False))
     varied = varied or value != obj
     seen[str(source)] = (obj, varied)
@@ -108,7 +108,7 @@ def check_capture(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -
     groups = getattr(args[0].real(), "param_groups", None)
     if groups is None or any(group.get("capturable") for group in groups):
         raise GraphBreak("side-effect", "an optimiser that may warn of device graphs (capturable=True)")
-    if torch.accelerator.current_stream().is_capturing():
+    if getattr(torch, accelerator.type).is_current_stream_capturing():  # in torch 2.11 streams cannot be asked
         raise GraphBreak("side-effect", "an optimiser step inside the capture of a device graph")
     return tx.constant(None)
 

@@ -9,7 +9,7 @@ from typing import Any
 from dyncomp.guards.source import Call, Source
 from dyncomp.values import registry
 from dyncomp.values.base import Tracer, Value
-from dyncomp.values.mapping import IdentityKey
+from dyncomp.values.identity_key import IdentityKey
 
 _referent = weakref.ref.__call__
 

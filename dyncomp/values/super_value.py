@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 
 from dyncomp.errors import GraphBreak
-from dyncomp.guards.source import ClassAttr
+from dyncomp.guards.source import ClassAttr, SlotAttr, TupleItem
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
 from dyncomp.values.exception import ExceptionValue
 from dyncomp.values.function import BoundMethodValue
@@ -49,12 +49,25 @@ class SuperValue(Value):
 
     def _guard_classes(self, tx: Tracer, cls: type, name: str) -> None:
         """What each class up to the one that has the attribute finds under its name: any of them may be given another later."""
+        self._guard_order(tx, cls, name)
         for one in self._behind(cls):
             source = tx.constant(one).source
             found = class_lookup(one, name)
             if source is not None and found is not ABSENT:
                 tx.guard(ClassAttr(source, name), "id", found)
             if name in one.__dict__:
+                return
+
+    def _guard_order(self, tx: Tracer, cls: type, name: str) -> None:
+        """The classes up to the one that has the attribute: assigning `__bases__` puts others there."""
+        source = tx.constant(cls).source
+        if source is None:
+            return
+        order = SlotAttr(source, "__mro__")
+        tx.guard(order, "len", len(cls.__mro__))
+        for i, one in enumerate(cls.__mro__):
+            tx.guard(TupleItem(order, i), "id", one)
+            if i > cls.__mro__.index(self.start) and name in one.__dict__:
                 return
 
     def _behind(self, cls: type) -> tuple[type, ...]:

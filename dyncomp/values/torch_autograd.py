@@ -6,6 +6,8 @@ a gradient is recorded the graph breaks: the backward belongs to autograd.
 
 from __future__ import annotations
 
+import inspect
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,7 +58,6 @@ class AutogradContextValue(Value):
         return tx.constant(None) if name in _NOTES else super().call_method(tx, name, args, kwargs)
 
 
-@registry.on_call(torch.autograd.Function.apply.__func__)  # type: ignore[attr-defined]
 def apply(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     cls_value, *inputs = args
     cls = cls_value.as_constant()
@@ -73,6 +74,23 @@ def apply(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     if any(value is given for value in returned for given in inputs if isinstance(given, TensorValue)):
         raise GraphBreak("autograd", f"{cls.__qualname__} returns an input")
     return output
+
+
+def _is_bound_apply(fn: Any) -> bool:
+    owner = getattr(fn, "__self__", None)
+    return isinstance(owner, type) and issubclass(owner, torch.autograd.Function) and fn.__name__ == "apply"
+
+
+def _bound_apply(tx: Tracer, fn: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    return apply(tx, [tx.constant(fn.__self__), *args], kwargs)
+
+
+# A class method written in Python up to torch 2.13; from 2.14 on a method of C, met bound to its class.
+_APPLY = inspect.getattr_static(torch.autograd.Function, "apply")
+if isinstance(_APPLY, classmethod):
+    registry.on_call(_APPLY.__func__)(apply)
+else:
+    registry.call_if(lambda fn: isinstance(fn, types.BuiltinFunctionType) and _is_bound_apply(fn))(_bound_apply)
 
 
 def _forward(tx: Tracer, cls_value: Value, context: Value, inputs: Sequence[Value]) -> Value:

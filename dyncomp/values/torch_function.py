@@ -11,6 +11,7 @@ that the program called, so the graph run as it stands does what eager does.
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -158,12 +159,31 @@ def call_unbound_method(tx: Tracer, fn: Any, args: Sequence[Value], kwargs: dict
 @registry.call_if(lambda fn: getattr(fn, "_torchdynamo_disable", False) is True, priority=5)
 def call_disabled(tx: Tracer, fn: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     # Some functions of the tables get this wrapper when torch's own compiler is loaded (torch.manual_seed).
-    for known in (fn, getattr(fn, "_torchdynamo_orig_callable", None)):
+    original = getattr(fn, "_torchdynamo_orig_callable", None)
+    for known in (fn, original):
         if _hashable(known) and known in _BREAKS:
             raise GraphBreak(*_BREAKS[known])
+    if _is_put_over_torch(fn, original):
+        return tx.call(tx.constant(original), args, kwargs)
     raise GraphBreak(
         "disabled-function", f"{getattr(fn, '__qualname__', fn)} is kept out of compilers by torch"
     )
+
+
+def _is_put_over_torch(wrapper: Any, original: Any) -> bool:
+    """True for what torch's own compiler, once it has run, put in the place of torch's functions, such as
+    `Adam._init_group`: that says what it cannot trace, and nothing about this compiler. It always gives a reason. A
+    wrapper of a user's function, or one that stands beside the function, is a user's wish.
+    """
+    if not isinstance(original, types.FunctionType) or getattr(wrapper, "_torchdynamo_disable_msg", None) is None:
+        return False
+    home = sys.modules.get(original.__module__)
+    if home is None or not original.__module__.startswith("torch."):
+        return False
+    standing: Any = home
+    for name in original.__qualname__.split("."):
+        standing = getattr(standing, name, None)
+    return getattr(standing, "_torchdynamo_orig_callable", None) is original
 
 
 def _register_tables() -> None:

@@ -21,13 +21,14 @@ import torch
 from dyncomp._frame import _core
 from dyncomp.errors import GraphBreak
 from dyncomp.fake import FakeTensor, UnsupportedTensor
+from dyncomp.fake.real import check_supported
 from dyncomp.guards.plain import know
 from dyncomp.guards.source import Const, SlotAttr, Source, Weak, attribute
 from dyncomp.shape.symbolic import is_symbolic
 from dyncomp.values import registry, tensor_numbers, torch_names
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
+from dyncomp.values.identity_key import IdentityKey
 from dyncomp.values.instance import class_lookup
-from dyncomp.values.mapping import IdentityKey
 from dyncomp.values.operators import BINARY, COMPARE, INPLACE, UNARY
 
 PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter)
@@ -73,6 +74,7 @@ class TensorValue(Value):
         if self._fake is None:
             assert self.source is not None
             try:
+                check_supported(self._obj)  # others may have no sizes or strides at all
                 layout = tx.sizes.layout(self._obj, self.source)
                 self._fake = tx.fake_mode.from_real(self._obj, layout)
             except UnsupportedTensor as error:

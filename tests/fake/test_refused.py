@@ -6,6 +6,9 @@ import torch.nn.functional as F
 
 import dyncomp
 
+PLACES = torch.tensor([[0, 1], [2, 0]])
+MASK = torch.eye(4).to_sparse()
+
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 @pytest.mark.parametrize("grad", [False, True])
@@ -23,3 +26,28 @@ def test_embedding_bag(fresh, mode, grad):
         (ours,) = torch.autograd.grad(got.sum(), weight)
         (theirs,) = torch.autograd.grad(want.sum(), weight)
         torch.testing.assert_close(ours, theirs)
+
+
+SPARSE = {
+    "coo": (torch.Tensor.to_sparse, 2),
+    "hybrid": (lambda x: x.to_sparse(1), 2),
+    "csr": (torch.Tensor.to_sparse_csr, 2),
+    "csc": (torch.Tensor.to_sparse_csc, 2),
+    "bsr": (lambda x: x.to_sparse_bsr((2, 2)), 2),
+    "coo_tensor": (lambda x: torch.sparse_coo_tensor(PLACES, x[0, :2], (4, 4)), 3),  # x[0, :2] in a frame of its own
+    "mask": (lambda x: x.sparse_mask(MASK), 2),
+}
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_sparse_results(fresh, name):
+    """Before and after the sparse part there are graphs; the break says what cannot be followed."""
+    make, graphs = SPARSE[name]
+
+    def f(x):
+        return (make(x * 2).to_dense() + 1).sin()
+
+    x = torch.randn(4, 4)
+    torch.testing.assert_close(dyncomp.optimize(f)(x), f(x))
+    assert set(dyncomp.stats().break_reasons) == {"unsupported-tensor"}
+    assert dyncomp.stats().graphs == graphs

@@ -1,6 +1,7 @@
 """The frame hook: what it catches, what it leaves alone, and what callers see."""
 
 import asyncio
+import copy
 import gc
 import sys
 import traceback
@@ -255,9 +256,67 @@ def test_without_hook(compiler, owner):
     compiler.rule("add_one", lambda x: "wrong")
     assert _core.Dispatcher(nested, owner)(1) == 2
     assert _core.without_hook(add_one)(x=4) == 5
+    assert _core.without_hook(lambda x: [x], single=True)(4) == 4
     assert _core.without_hook(add_one).__wrapped__ is add_one
     with pytest.raises(TypeError, match="not callable"):
         _core.without_hook(5)
+
+
+@pytest.mark.parametrize("items", [(1,), [2], {3: 4}, "5", iter([6]), (), [1, 2], "ab", 7, None, iter(())])
+def test_single_gives_what_unpacking_gives(items):
+    def outcome(call):
+        try:
+            return call()
+        except (TypeError, ValueError) as error:
+            return type(error), str(error)
+
+    def unpack(found):
+        (item,) = found
+        return item
+
+    same = copy.copy(items)
+    assert outcome(lambda: _core.without_hook(lambda: items, single=True)()) == outcome(lambda: unpack(same))
+
+
+def test_single_passes_an_exception_on():
+    def fails():
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        _core.without_hook(fails, single=True)()
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_captures_live_as_long_as_the_call(compiler, owner, direct):
+    """What the guards reached may be dropped by the very code that runs: it keeps its arguments."""
+
+    class Held:
+        pass
+
+    class Box:
+        pass
+
+    box = Box()
+    box.held = Held()
+    alive = weakref.ref(box.held)
+
+    def run(held):
+        del box.held
+        return alive() is held
+
+    def read(box):
+        return box.held
+
+    guards = _core.GuardTree(
+        [(-1, "local", 0, []), (0, "instance_dict", None, []), (1, "dict_item", "held", [])], [2], _core.global_state()
+    )
+    callable_ = run if direct else _core.without_hook(run)
+    previous = _core.set_callback(lambda *args: _core.Entry(guards, callable_, True, "read"))
+    try:
+        assert _core.Dispatcher(read, owner)(box) is True
+    finally:
+        _core.set_callback(previous)
+    assert alive() is None
 
 
 def test_run_that_is_the_function_itself_does_not_loop(compiler, owner):

@@ -1,5 +1,6 @@
 """dynamic=None: static first, then what changed is symbolic; what is remembered, and what marks promise."""
 
+import functools
 import json
 import logging
 import os
@@ -51,6 +52,32 @@ def test_static_then_one_dimension_then_the_other_then_a_batch_of_one():
 @pytest.mark.parametrize("values", [range(-4, 8), range(0, 9), [5, 1, 0, 1, 0, 7, 2**40, -3]])
 def test_ints(values):
     calls(lambda x, n: x * n + n, *[(torch.ones(3), n) for n in values], compiles=2)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "codegen"])
+def test_writes_to_slices(backend):
+    def shifted(x):
+        out = torch.zeros_like(x)
+        out[:, 1:] = x[:, :-1]
+        out[:, 0] = 7.0
+        return out
+
+    with torch.no_grad():
+        calls(shifted, *tensors((4, 6), (4, 9), (5, 9), (8, 5), (3, 31)), compiles=3, backend=backend)
+
+
+def test_a_cache_is_asked_for_each_number():
+    asked = []
+
+    @functools.lru_cache
+    def slow(n):
+        asked.append(n)
+        return n * 2
+
+    ours = dyncomp.optimize(lambda x, n: x + slow(n), backend="eager")
+    for n in (1, 1, 2, 5, 1, 2, 5):
+        assert_same(ours(torch.ones(2), n), torch.ones(2) + 2 * n)
+    assert asked == [1, 2, 5]
 
 
 @pytest.mark.parametrize("values", [[0.1 * k for k in range(9)], [0.0, -0.0, 1.5, float("inf"), 1e300, -7.25]])

@@ -127,3 +127,89 @@ def test_an_interruption_is_not_run_again(fresh):
     with pytest.raises(KeyboardInterrupt):
         fast(X, torch.tensor([1]))
     assert len(calls) == 1
+
+
+# -- errors that are not the program's own, in a resumed frame inside `with` and `try`
+
+LOG: list[str] = []
+
+
+def broken_in_autocast(x):
+    with torch.autocast("cpu"):
+        print(end="")
+        y = x @ x
+        y = y + 1
+    return y
+
+
+def broken_in_no_grad_loop(x):
+    for _ in range(2):
+        with torch.no_grad():
+            print(end="")
+            x = x @ x
+    return x
+
+
+def broken_in_try(x):
+    try:
+        print(end="")
+        y = x @ x
+    except KeyboardInterrupt:
+        LOG.append("caught")
+        return x
+    finally:
+        LOG.append("finally")
+    return y
+
+
+def state():
+    return torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+
+
+INTERRUPTED = ((broken_in_autocast, None, []), (broken_in_no_grad_loop, None, []), (broken_in_try, "x", ["caught", "finally"]))
+
+
+@pytest.mark.parametrize("function, result, log", INTERRUPTED, ids=lambda f: getattr(f, "__name__", None))
+@pytest.mark.parametrize("when", ["compile", "run"])
+def test_an_interruption_runs_the_users_cleanup(function, result, log, when, monkeypatch):
+    raises = [False]
+
+    def backend(gm, example_inputs):
+        if when == "compile":
+            raise KeyboardInterrupt
+
+        def run(*args):
+            if raises[0]:
+                raise KeyboardInterrupt
+            return gm(*args)
+
+        return run
+
+    x = torch.randn(3, 3)
+    compiled = dyncomp.optimize(function, backend=backend)
+    if when == "run":
+        compiled(x), compiled(x)
+    raises[0] = True
+    LOG.clear()
+    before = state()
+    if result is None:
+        with pytest.raises(KeyboardInterrupt):
+            compiled(x)
+    else:
+        assert compiled(x) is x
+    assert LOG == log and state() == before
+
+
+def test_an_error_after_a_write_runs_the_users_cleanup():
+    def f(x, i):
+        with torch.autocast("cpu"):
+            print(end="")
+            x.add_(1)
+            return x[i]
+
+    x = torch.zeros(3)
+    compiled = dyncomp.optimize(f, backend="eager")
+    compiled(x, torch.tensor([0]))
+    with pytest.raises(IndexError):
+        compiled(x, torch.tensor([7]))
+    assert x.tolist() == [2.0, 2.0, 2.0] and state() == (True, False)

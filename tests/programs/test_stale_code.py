@@ -807,3 +807,27 @@ def test_special_methods_of_a_metaclass(C):
     A.parts = [3]
     out.append(fast(ones()))
     return out
+
+
+@program
+def test_bases_reassigned_behind_super(C):
+    class One:
+        def scale(self, x):
+            return x * 2
+
+    class Other:
+        def scale(self, x):
+            return x * 5
+
+    class Middle(One):
+        pass
+
+    class Model(Middle):
+        def scale(self, x):
+            return super().scale(x) + 1
+
+    model = Model()
+    f = C(lambda x: model.scale(x))
+    first = f(ones(2)), f(ones(2))
+    Middle.__bases__ = (Other,)
+    return first, f(ones(2)), f(ones(2))

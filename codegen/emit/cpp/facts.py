@@ -11,7 +11,7 @@ many iterations
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from dyncomp.codegen.ir.index import Index, Var, variables
 from dyncomp.codegen.ir.nodes import (
@@ -46,6 +46,7 @@ class Uses:
     variables: frozenset[Var]
     accs: frozenset[str]
     buffers: frozenset[str]
+    depth: int = 1  # operations on the longest way to a leaf
 
 
 def index_variables(*indices: Index) -> frozenset[Var]:
@@ -81,11 +82,13 @@ class Facts:
     def uses(self, value: Value) -> Uses:
         known = self._uses.get(id(value))
         if known is None:
-            known = self._uses[id(value)] = self._compute_uses(value)
+            for part in children_first(value, self._uses):  # chains of values may be longer than Python's stack
+                self._uses[id(part)] = self._compute_uses(part)
+            known = self._uses[id(value)]
         return known
 
     def _compute_uses(self, value: Value) -> Uses:
-        below = [self.uses(child) for child in value_children(value)]
+        below = [self._uses[id(child)] for child in value_children(value)]
         variables_ = frozenset().union(*(u.variables for u in below))
         accs = frozenset().union(*(u.accs for u in below))
         buffers = frozenset().union(*(u.buffers for u in below))
@@ -99,7 +102,7 @@ class Facts:
             variables_ |= index_variables(value.extent)
         elif isinstance(value, Result):
             accs |= {value.acc.name}
-        return Uses(variables_, accs, buffers)
+        return Uses(variables_, accs, buffers, 1 + max((u.depth for u in below), default=0))
 
     def varies(self, value: Value, in_vector: bool) -> bool:
         """True if lanes may hold different values."""
@@ -118,15 +121,8 @@ class Facts:
 
     def body_cost(self, body: tuple[Stmt, ...]) -> int:
         """Rough machine operations of one iteration: operations that depend on the vector variable."""
-        seen: set[int] = set()
-        return sum(self._value_cost(v, seen) for s in all_statements(body) for v in stmt_values(s))
-
-    def _value_cost(self, value: Value, seen: set[int]) -> int:
-        if id(value) in seen:
-            return 0
-        seen.add(id(value))
-        own = OPS[value.name].cost if isinstance(value, Op) else 1
-        return own + sum(self._value_cost(c, seen) for c in value_children(value))
+        values = all_values(body, set())
+        return sum(OPS[value.name].cost if isinstance(value, Op) else 1 for value in values)
 
     def _modes(self, body: tuple[Stmt, ...], in_vector: bool) -> None:
         for stmt in body:
@@ -210,6 +206,22 @@ def all_values(body: tuple[Stmt, ...], seen: set[int]) -> Iterator[Value]:
             seen.add(id(value))
             yield value
             todo.extend(value_children(value))
+
+
+def children_first(root: Value, done: Container[int]) -> list[Value]:
+    """A value and what it is made of, each once and after its parts; without those whose `id` is in `done`."""
+    found: list[Value] = []
+    seen: set[int] = set()
+    stack = [(root, False)]
+    while stack:
+        value, parts_are_done = stack.pop()
+        if parts_are_done:
+            found.append(value)
+        elif id(value) not in seen and id(value) not in done:
+            seen.add(id(value))
+            stack.append((value, True))
+            stack.extend((child, False) for child in value_children(value))
+    return found
 
 
 def stored_in(body: tuple[Stmt, ...]) -> frozenset[str]:

@@ -13,7 +13,7 @@ import dataclasses
 from typing import Protocol
 
 from dyncomp.codegen.emit.cpp.block import Block
-from dyncomp.codegen.emit.cpp.facts import Facts, is_scratch
+from dyncomp.codegen.emit.cpp.facts import Facts, children_first, is_scratch
 from dyncomp.codegen.emit.cpp.names import MEMORY, SCALAR, VECTOR, constant, identifier, index_text
 from dyncomp.codegen.ir.index import Index, IndexLike, Var, as_index, coefficient_of, variables
 from dyncomp.codegen.ir.nodes import Buffer, Cast, Checked, Const, Load, Op, Position, Result, Value
@@ -35,6 +35,7 @@ LOGIC = {
     "xor": "{0} ^ {1}",
     "not": "mask_not({0})",
 }
+LONG = 50  # operations that are followed down at once: each takes some frames of Python's stack
 TRUTHS = {"isnan", "isinf", "signbit"}
 
 
@@ -75,6 +76,7 @@ class Values:
         self.accumulators = accumulators
         self.tiles: TilePlaces | None = None  # set while blocks of a tiled loop are written
         self._count = 0
+        self._defines_parts = False
 
     def fresh(self) -> str:
         self._count += 1
@@ -120,6 +122,8 @@ class Values:
         if known is not None:
             return known
         uses = self.facts.uses(value)
+        if uses.depth > LONG and not self._defines_parts:
+            self._define_parts(value, block, copy)
         home = block.home(uses)
         text = self._text(value, home, copy, varying)
         name = self.fresh()
@@ -127,6 +131,16 @@ class Values:
         home.add(f"const {ctype} {name} = {text};")
         home.values[key] = (name, uses)
         return name
+
+    def _define_parts(self, value: Value, block: Block, copy: int) -> None:
+        """Defines what stands at some depths of a long chain, innermost first, so that none is followed down all the way at once."""
+        self._defines_parts = True
+        try:
+            for part in children_first(value, ()):
+                if self.facts.uses(part).depth % LONG == 0:
+                    self.either(part, block, max(copy, 0), self.facts.varies(part, block.in_vector))
+        finally:
+            self._defines_parts = False
 
     def _text(self, value: Value, block: Block, copy: int, varying: bool) -> str:
         if isinstance(value, Op):

@@ -14,6 +14,7 @@ template <class V> AI V v_mul(V a, V b) {
   else return wrap(a, b, [](auto x, auto y) __attribute__((always_inline)) { return x * y; });
 }
 template <class V> AI V v_div(V a, V b) { return a / b; }
+AI double v_float_of_bits(i64 a) { return bits<double>(a); }
 template <class V> AI V v_neg(V a) {
   if constexpr (is_float<V>) return -a;
   else return v_sub(V{}, a);

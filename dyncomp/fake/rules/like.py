@@ -10,10 +10,11 @@ import torch
 
 from dyncomp.fake.promotion import FLOATS, REALS
 from dyncomp.fake.registry import register, rule
-from dyncomp.fake.rules.view import wrap_dim
+from dyncomp.fake.rules.view import span, wrap_dim
 from dyncomp.fake.tensor import TensorMeta
 from dyncomp.shape.layout import (
     contiguous_strides,
+    late,
     may_overlap_itself,
     preserved_strides,
     suggested_strides,
@@ -91,8 +92,11 @@ def _slice_scatter(
     if at is None or source.dtype != x.dtype or source.ndim != x.ndim or step <= 0:
         return None
     size = x.shape[at]
-    first, last, _ = slice(start, end).indices(size)
-    length = max(last - first + step - 1, 0) // step
+    if late(start) or late(end) or late(size):  # equal lengths would be taken for granted
+        first, last, _ = slice(start, end).indices(size)
+        length = max(last - first + step - 1, 0) // step
+    else:
+        _, length = span(start, end, step, size)
     return in_same_memory_layout(x) if source.shape == (*x.shape[:at], length, *x.shape[at + 1 :]) else None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dyncomp.fake.errors import NoShapeRule
+from dyncomp.fake.errors import NoShapeRule, OtherLayout
 from dyncomp.fake.registry import register, rule
 from dyncomp.fake.tensor import TensorMeta
 from dyncomp.shape.layout import broadcast, contiguous_strides, is_contiguous
@@ -77,3 +77,24 @@ for _name in (
     "_embedding_bag_forward_only",
 ):
     _refuse(_name, "the memory layout of its result is not known")
+
+
+def _makes_another_layout(name: str) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise OtherLayout(f"aten.{name}", "the result is no strided tensor")
+
+    packet = getattr(torch.ops.aten, name, None)
+    for overload in packet.overloads() if packet is not None else ():
+        if not overload.endswith("out"):
+            register(f"{name}.{overload}", refuse)
+
+
+for _name in """
+    to_sparse to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc
+    _to_sparse _to_sparse_csr _to_sparse_csc _to_sparse_bsr _to_sparse_bsc
+    sparse_coo_tensor sparse_compressed_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor
+    _sparse_coo_tensor_unsafe _sparse_compressed_tensor_unsafe _sparse_csr_tensor_unsafe _sparse_csc_tensor_unsafe
+    _sparse_bsr_tensor_unsafe _sparse_bsc_tensor_unsafe _sparse_coo_tensor_with_dims
+    _sparse_coo_tensor_with_dims_and_tensors _sparse_compressed_tensor_with_dims sparse_mask to_mkldnn
+""".split():
+    _makes_another_layout(_name)

@@ -128,12 +128,17 @@ def _slice(
     at = wrap_dim(dim, x.ndim)
     if at is None or step <= 0:
         return None
-    size = x.shape[at]
-    first = _clip(0 if start is None else start, size)
-    last = _greater(_clip(size if end is None else end, size), first)
-    shape = (*x.shape[:at], (last - first + step - 1) // step, *x.shape[at + 1 :])
+    first, length = span(start, end, step, x.shape[at])
+    shape = (*x.shape[:at], length, *x.shape[at + 1 :])
     strides = (*x.strides[:at], x.strides[at] * step, *x.strides[at + 1 :])
     return _view(x, shape, strides, x.offset + first * x.strides[at])
+
+
+def span(start: int | None, end: int | None, step: int, size: int) -> tuple[int, int]:
+    """First position of a slice, and how many there are."""
+    first = _clip(0 if start is None else start, size)
+    last = _greater(_clip(size if end is None else end, size), first)
+    return first, (last - first + step - 1) // step
 
 
 def _clip(position: int, size: int) -> int:

@@ -13,7 +13,7 @@ def beside(table, x):
     return torch.cat((table[at[:, None], at[None, :]] * 2, x), dim=1) + 1
 
 
-def test_a_part_of_a_concatenation():
+def test_a_part_of_a_concatenation(fresh):
     table, x = torch.randn(8, 8), torch.randn(8, 1)
     assert_close(run_interpreted(beside, table, x), [beside(table, x)])
     assert len(kernels_of(beside, table, x)) == 1

@@ -25,6 +25,10 @@ _PACKAGES = (
     "triton",
     "functorch",
     "IPython",
+    # Audit hooks and import hooks: the interpreter enters their frames in the middle of anything.
+    "filelock",
+    "typing_extensions",
+    "_distutils_hack",
 )
 # Modules of torch whose frames are user-level tensor code.
 _TORCH_CANDIDATES = ("torch/nn/modules/", "torch/optim/", "torch/nn/functional.py", "torch/distributions/")

@@ -69,3 +69,20 @@ assert not heavy, heavy
 
 def test_a_first_call_without_symbolic_sizes_imports_nothing_heavy():
     subprocess.run([sys.executable, "-c", LIGHT], check=True, timeout=300)
+
+
+def test_callbacks_of_the_collector_are_left_alone(fresh):
+    def callback(phase, info):
+        pass
+
+    def outer(x):
+        print(end="")  # the frame goes on as plain Python, under the hook
+        gc.collect()
+        return x + 1
+
+    gc.callbacks.append(callback)
+    try:
+        assert dyncomp.optimize(outer)(torch.ones(2)).sum() == 4
+    finally:
+        gc.callbacks.remove(callback)
+    assert "skipped-frame: nothing-to-compile" not in dyncomp.stats().fallbacks

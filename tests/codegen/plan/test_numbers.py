@@ -37,7 +37,9 @@ def test_floats_that_vary(fresh, dtype):
         return x * rate, rate - x, torch.add(x.double(), x, alpha=rate), torch.where(x > 1, x.double(), shift / 3)
 
     x = (torch.arange(12.0) - 5).to(dtype).reshape(3, 4)
-    stats = check(function, *[(x, rate, shift) for rate, shift in ((0.1, 2.5), (-3.75, 1e-9), (float("inf"), -0.0))], frames=2)
+    stats = check(
+        function, *[(x, rate, shift) for rate, shift in ((0.1, 2.5), (-3.75, 1e-9), (float("inf"), -0.0))], frames=2
+    )
     assert stats.kernels
 
 

@@ -6,11 +6,17 @@ import collections
 import types
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dyncomp._frame import _core
+
+try:
+    from torch.nn import Module
+except ModuleNotFoundError:  # the native half is tested without torch too
+    MODULES = []
+else:
+    MODULES = [Module]
 
 
 def tree(key, expected, missing):
@@ -74,7 +80,7 @@ def _delete(target):
 )
 @pytest.mark.parametrize("warm", [False, True])
 @pytest.mark.parametrize(
-    "make", [Attributes, torch.nn.Module, types.SimpleNamespace, type("Slotless", (Attributes,), {})]
+    "make", [Attributes, *MODULES, types.SimpleNamespace, type("Slotless", (Attributes,), {})]
 )
 def test_attributes_of_instances(make, warm, change):
     if warm:  # the interpreter's quick forms of attribute stores

@@ -33,6 +33,7 @@ cdef extern from "core_api.h" namespace "dyncomp":
     void caches_after_fork()
     bint evaluator_installed()
     object state_now()
+    object thread_owner()
     object tensor_describe(object)
 
 cdef extern from *:
@@ -115,6 +116,11 @@ def reset():
 def hook_installed():
     """Whether the interpreter calls our frame evaluator now."""
     return evaluator_installed()
+
+
+def current_owner():
+    """Under which owner frames of this thread are candidates now; None: none is."""
+    return thread_owner()
 
 
 def global_state():

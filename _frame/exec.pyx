@@ -11,8 +11,18 @@ cdef extern from "executor/fields.h" namespace "dyncomp::executor":
 cdef extern from "executor/plan_object.h" namespace "dyncomp::executor":
     object make_plan_type()
 
+cdef extern from "executor/overlap.h" namespace "dyncomp::executor":
+    int c_shares_memory "dyncomp::executor::shares_memory"(object inputs, object written) except -1
+
 cdef extern from "executor/training.h" namespace "dyncomp::executor":
     object make_training_plan_type()
+
+cdef extern from "executor/history.h" namespace "dyncomp::executor":
+    object walk_history(object roots, object inputs, bint details)
+    object leaves_in_order(object roots)
+    object call_history(object steps, Py_ssize_t index, object given, bint run)
+    object kept_by_history(object steps, object objects, object readers)
+    bint release_history(object steps) except False
 
 cdef extern from "executor/pool.h" namespace "dyncomp::executor":
     ctypedef struct CPoolStats "dyncomp::executor::PoolStats":
@@ -21,6 +31,7 @@ cdef extern from "executor/pool.h" namespace "dyncomp::executor":
         unsigned long long limit
         unsigned long long hits
         unsigned long long misses
+        unsigned long long peak_bytes
     CPoolStats c_pool_stats "dyncomp::executor::pool_stats"() noexcept nogil
     unsigned long long pool_trim() noexcept nogil
     void pool_set_limit(unsigned long long) noexcept nogil
@@ -85,9 +96,10 @@ def load_kernels(path):
 
 
 def pool_stats():
-    """Bytes live and kept for reuse, the most bytes kept, and how many blocks were reused or fetched."""
+    """Bytes live and kept for reuse, the most bytes kept, how many blocks were reused or fetched, and the most bytes live at once."""
     cdef CPoolStats s = c_pool_stats()
-    return {"live_bytes": s.live_bytes, "kept_bytes": s.kept_bytes, "limit": s.limit, "hits": s.hits, "misses": s.misses}
+    return {"live_bytes": s.live_bytes, "kept_bytes": s.kept_bytes, "limit": s.limit, "hits": s.hits, "misses": s.misses,
+            "peak_bytes": s.peak_bytes}
 
 
 def set_pool_limit(unsigned long long limit):
@@ -102,6 +114,54 @@ def trim():
     with nogil:
         freed = pool_trim()
     return freed
+
+
+def shares_memory(inputs, written):
+    """True if an input at an index in `written` shares memory with another input; numbers among the inputs share nothing.
+
+    Compared are the ranges between first and last element: two halves of one tensor are separate, x[::2] and x[1::2] are not.
+    """
+    return bool(c_shares_memory(tuple(inputs), tuple(written)))
+
+
+def backward_walk(tuple roots not None, tuple inputs not None, bint details=False):
+    """The autograd graph below tensors, in the order in which eager's engine runs it; `inputs`: leaves that are wanted, () for all.
+
+    (steps, structure, sizes, kinds, objects, hooks, details), or a str: why this graph is left to eager's engine. `kinds`: a letter
+    a node. `objects`: by node the leaf that is accumulated into ("a"), (node, prepare, saved values) of compiled code ("c"), a
+    Python function's context ("p"), another node ("g"). `hooks`: each dict of hooks after a tuple of what is in it.
+    `details`: None or (roots, nodes): (node, input) of each root; by node ((dtype or None, sizes) of each input, (node or -1,
+    input) of each result, (kind, input) of each tuple of hooks). Graphs of equal structure and sizes differ in what their nodes
+    keep at most.
+    """
+    return walk_history(roots, inputs, details)
+
+
+def backward_leaves(tuple roots not None):
+    """The leaves below tensors that have a history, in the order in which eager's engine accumulates into them."""
+    return leaves_in_order(roots)
+
+
+def backward_call(steps, Py_ssize_t index, tuple given not None, bint run=True):
+    """The results of one node of a walk for gradients (tensors or None), checked, cast and summed as the engine does before it hands
+    them on. With run=False `given` are the results already.
+    """
+    return call_history(steps, index, given, run)
+
+
+def backward_kept(steps, list objects not None, readers):
+    """(bytes, by node a list of tensors, numbers, or the context of a Python function): what makes the formulas of a walk's nodes, and what is handed to them.
+
+    `readers[type of a node]`: (names of the values that it keeps, names of its saved variables, whether sizes of arguments without
+    a gradient are hidden), or a str: why this graph is left to eager's engine, which is what is returned then. Raises what eager
+    raises where something kept is gone, or was written in place since.
+    """
+    return kept_by_history(steps, objects, readers)
+
+
+def backward_release(steps):
+    """Lets the nodes of a walk free what they keep, as after a backward without retain_graph."""
+    release_history(steps)
 
 
 set_slot_type(<PyTypeObject*>Slot)

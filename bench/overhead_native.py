@@ -7,6 +7,7 @@ The compiled code of every case is a builtin that does next to nothing; its own 
 
 from __future__ import annotations
 
+import statistics
 import time
 import timeit
 from collections.abc import Callable
@@ -15,6 +16,9 @@ from typing import Any
 import torch
 
 from dyncomp._frame import _core
+from dyncomp.shape.env import ShapeEnv
+from dyncomp.shape.program import guard_program
+from dyncomp.shape.symbolic import is_symbolic, layout_of
 
 
 class Owner:
@@ -42,6 +46,41 @@ def dispatcher(function: Any, nodes: list[Any], captures: list[int], run: Any, s
     cache = _core.Cache()
     cache.add(entry)
     return _core.Dispatcher(function, OWNER, cache)
+
+
+def with_open_sizes(args: tuple[Any, ...]) -> list[Any]:
+    """Guards on tensors whose sizes all vary, as the shape engine makes them: ranges, row-major strides."""
+    env, nodes, inputs = ShapeEnv(), [], {}
+    for i, arg in enumerate(args):
+
+        def size_at(dim: int, i: int = i, arg: Any = arg) -> Any:
+            return env.create_int(arg.shape[dim], (i, "size", dim), duck=False)
+
+        sizes, strides = layout_of(env, arg.shape, arg.stride(), size_at, lambda dim, i=i: (i, "stride", dim))
+        open_ones = [tuple(None if is_symbolic(n) else n for n in numbers) for numbers in (sizes, strides)]
+        spec = _core.tensor_spec(arg)._replace(sizes=open_ones[0], strides=open_ones[1])
+        nodes.append((-1, "local", i, [("tensor", spec)]))
+        inputs.update({(i, what, dim): (i, what, dim) for what in ("size", "stride") for dim in range(arg.ndim)})
+    program = guard_program(env)
+    assert program is not None
+    reads = tuple(inputs[origin] for origin in program.inputs)
+    nodes[-1][-1].append(("int_program", (reads, program.code, program.texts)))
+    return nodes
+
+
+def symbolic_costs(rounds: int = 9) -> None:
+    """Medians of rounds in which static and symbolic guards take turns, on the same two tensors."""
+    args = (torch.randn(6, 8), torch.randn(3, 5))
+    state = _core.global_state()
+    sides = {"static": dispatcher(takes_two, tensor_checks(args), [], dict, state)}
+    sides["4 sizes that vary"] = dispatcher(takes_two, with_open_sizes(args), [], dict, state)
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, call in sides.items():
+            times[name].append(nanoseconds(call, *args))
+    medians = {name: statistics.median(found) for name, found in times.items()}
+    more = medians["4 sizes that vary"] - medians["static"]
+    print(f"{'dispatcher, 2 tensors, 4 sizes that vary: more than static':58} {more:8.1f}  {medians}")
 
 
 def module_nodes(module: torch.nn.Module) -> tuple[list[Any], list[int]]:
@@ -78,6 +117,7 @@ def module_nodes(module: torch.nn.Module) -> tuple[list[Any], list[int]]:
 
 def takes_nothing() -> None: ...
 def takes_one(a: Any) -> None: ...
+def takes_two(a: Any, b: Any) -> None: ...
 def takes_ten(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, i: Any, j: Any) -> None: ...
 def calls_one(a: Any) -> None:
     takes_one(a)
@@ -103,6 +143,7 @@ def main() -> None:
         dispatcher(takes_ten, tensor_checks(ten), list(range(10)), ANY_ARGUMENTS, state),
         *ten,
     )
+    symbolic_costs()
     module = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(50)])
     nodes, parameters = module_nodes(module)
     show(

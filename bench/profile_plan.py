@@ -1,15 +1,18 @@
 """Where a compiled model's time goes: each instruction of its plan, timed natively.
 
     python bench/profile_plan.py BERT-base              # a case of test_models.py; --threads 1, --rounds 20, --top 30, --by-kind
+    python bench/profile_plan.py Llama-8 --train        # a case of training_models.py: its forward, then its backward
 
 Prints the minimum of each instruction over the rounds, and what the call costs beyond the plan (guards, outputs).
 """
 
 import argparse
 import collections
+import importlib
 import time
 
 import torch
+import training_models
 from test_models import MODELS
 
 import dyncomp
@@ -85,15 +88,47 @@ def report(plan, spent, top, by_kind):
         print(f"  {spent[at] / 1e3:9.1f} us  {at:5d}  {describe(plan, code[at])}")
 
 
+def profile_training(name, rounds, top, by_kind):
+    """Each plan runs twice a step here: once timed, once for its results."""
+    generator = importlib.import_module("dyncomp.codegen.compile")
+    compile_graph = generator.compile_graph
+    best = {}
+
+    def compile_and_time(graph, options=None):
+        plan = compile_graph(graph, options)
+
+        def run(*inputs):
+            spent = plan.profile(*inputs)
+            best[plan] = list(map(min, best.get(plan, spent), spent))
+            return plan(*inputs)
+
+        return run
+
+    module, inputs = training_models.make(name)
+    generator.compile_graph = compile_and_time
+    try:
+        fast = dyncomp.optimize(module)
+        for _ in range(rounds):
+            training_models.step(fast, module, inputs)
+    finally:
+        generator.compile_graph = compile_graph
+    for plan, spent in best.items():
+        report(plan, spent, top, by_kind)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=list(MODELS))
+    parser.add_argument("model", choices=[*MODELS, *training_models.MODELS])
+    parser.add_argument("--train", action="store_true")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--top", type=int, default=30)
     parser.add_argument("--by-kind", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    if args.train:
+        profile_training(args.model, args.rounds, args.top, args.by_kind)
+        return
     torch.manual_seed(0)
     model, inputs = MODELS[args.model]()
     model.eval()

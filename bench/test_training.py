@@ -1,4 +1,4 @@
-"""Training steps of whole models: eager, dyncomp, torch.compile in one run; and the first step in a fresh process."""
+"""Training steps of whole models: eager, dyncomp, torch.compile in one run; in fresh processes the first step and peak memory."""
 
 import copy
 import os
@@ -16,6 +16,7 @@ from training_models import MODELS, make, step
 import dyncomp
 
 SCRIPT = pathlib.Path(__file__).with_name("first_training_step.py")
+MEMORY = pathlib.Path(__file__).with_name("training_memory.py")
 
 
 def relative_difference(module, reference):
@@ -85,3 +86,21 @@ def test_first_step(name, peer, tmp_path, benchmark):
     benchmark.pedantic(lambda: first_step("dyncomp", name, tmp_path / "dyncomp"), rounds=1)
     record(__name__, f"{name}, first step, empty caches", cold)
     record(__name__, f"{name}, first step, second process", warm)
+
+
+@pytest.mark.parametrize("optimizer", ["none", "adamw"])
+@pytest.mark.parametrize("name", MODELS)
+def test_peak_memory(name, optimizer, tmp_path, benchmark):
+    """Resident bytes at the worst moment of five steps, that of compiling among them."""
+
+    def peak(side):
+        env = dict(os.environ, DYNCOMP_CACHE_DIR=str(tmp_path))
+        command = [sys.executable, str(MEMORY), side, name, optimizer]
+        out = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+        return int(re.search(r"PEAK (\S+)", out).group(1))
+
+    eager = peak("eager")
+    benchmark.group = f"peak memory of training, {name}"
+    ours = benchmark.pedantic(lambda: peak("dyncomp"), rounds=1)
+    benchmark.extra_info["bytes"] = {"eager": eager, "dyncomp": ours}
+    assert ours <= 1.05 * eager, (ours, eager, ours / eager)

@@ -4,11 +4,12 @@ schedule, emit, build, plan."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dyncomp import counters, log
-from dyncomp._frame import _exec
+from dyncomp._frame import _core, _exec
 from dyncomp.codegen import (
     lower,  # noqa: F401  (registers the lowerings)
     toolchain,
@@ -63,9 +64,6 @@ def compile_graph(aten: Any, options: Options | None = None) -> Callable[..., An
     options = options or Options()
     if aten.sizes is None:
         data, built = _compile(aten, options)
-    elif aten.sizes.checked_while_running:
-        counters.add_fallback("symbolic-sizes: numbers that only the running graph gives")
-        return _compile_op_by_op(aten, options)
     else:
         try:
             data, built = _compile(aten, options)
@@ -73,9 +71,7 @@ def compile_graph(aten: Any, options: Options | None = None) -> Callable[..., An
             counters.add_fallback(f"symbolic-sizes: {reason}")
             return _compile_op_by_op(aten, options)
     plan = _loaded(data, aten, built, options)
-    if not aten.mutations or len(aten.placeholders) == 1 or options.overlap_checked:
-        return plan
-    return _checked_for_overlap(aten, plan, options.fallback or aten.run)
+    return plan
 
 
 def _compile(aten: Any, options: Options) -> tuple[PlanData, toolchain.Built]:
@@ -85,7 +81,10 @@ def _compile(aten: Any, options: Options) -> tuple[PlanData, toolchain.Built]:
         log.write("kernels", "%s runs as ATen op (%d)", name, count)
     numbers = None
     if lowered.symbols is not None:
-        numbers = Numbers(aten.sizes, [node.meta["val"] for node in aten.placeholders], lowered.symbols)
+        order: dict[Any, int] = {}
+        for position, node in enumerate(aten.graph.nodes):
+            order[node] = order[node.args[0]] if node.target is operator.getitem else position
+        numbers = Numbers(aten.sizes, [node.meta["val"] for node in aten.placeholders], lowered.symbols, order)
     return _build(lowered, schedule, options, numbers)
 
 
@@ -93,7 +92,11 @@ def _loaded(data: PlanData, aten: Any, built: toolchain.Built, options: Options)
     options.dump("plan.txt", str(data))
     if log.enabled("plan"):
         log.write("plan", "%s", data)
-    return load(data, {t: aten.constants[t] for _, t in data.constants}, built)
+    constants = {t: aten.constants[t] for _, t in data.constants}
+    if not aten.mutations or len(aten.placeholders) == 1 or options.overlap_checked:
+        return load(data, constants, built)
+    written = [index for index, _ in aten.mutations]
+    return load(data, constants, built, written, _original(options.fallback or aten.run))
 
 
 def _compile_op_by_op(aten: Any, options: Options) -> Callable[..., Any]:
@@ -103,14 +106,19 @@ def _compile_op_by_op(aten: Any, options: Options) -> Callable[..., Any]:
     except NotPlannable as reason:
         counters.add_fallback(f"symbolic-sizes: {reason}")
         return aten.run  # type: ignore[no-any-return]
-    plan = _loaded(data, aten, toolchain.Built({}, ()), options)
-    if not aten.mutations or data.inputs == 1 or options.overlap_checked:
-        return plan
-    return _checked_for_overlap(aten, plan, options.fallback or aten.run)
+    return _loaded(data, aten, toolchain.Built({}, ()), options)
 
 
-def load(data: PlanData, constants: dict[str, Any], built: toolchain.Built) -> _exec.Plan:
-    """The executable plan: plain data joined with the addresses of its kernels and its constants."""
+def load(
+    data: PlanData,
+    constants: dict[str, Any],
+    built: toolchain.Built,
+    written: Sequence[int] = (),
+    original: Callable[..., Any] | None = None,
+) -> _exec.Plan:
+    """The executable plan: plain data joined with the addresses of its kernels and its constants. `original` runs in its
+    place where an input in `written` shares memory with another.
+    """
     return _exec.Plan(
         inputs=data.inputs,
         slots=data.slots,
@@ -121,6 +129,8 @@ def load(data: PlanData, constants: dict[str, Any], built: toolchain.Built) -> _
         ops=data.ops,
         arena=data.arena,
         libraries=list(built.libraries),
+        written=written,
+        original=original,
     )
 
 
@@ -138,13 +148,12 @@ def _build(
     return data, built
 
 
-def _checked_for_overlap(aten: Any, plan: _exec.Plan, fallback: Callable[..., Any]) -> Callable[..., Any]:
-    """A graph that writes to an input holds for inputs that share no memory with it."""
+def _original(fallback: Callable[..., Any]) -> Callable[..., Any]:
+    """What runs where an input that the graph writes shares memory with another: the graph does not hold then."""
 
     def run(*inputs: Any) -> Any:
-        if aten.overlaps(inputs):
-            counters.add_fallback("inputs-share-memory")
-            return fallback(*inputs)
-        return plan(*inputs)
+        counters.add_fallback("inputs-share-memory")
+        results = fallback(*inputs)
+        return tuple(results) if isinstance(results, tuple | list) else (results,)
 
-    return run
+    return _core.without_hook(run)

@@ -2,19 +2,24 @@
 
     Index 2*s0*s1 over x.size(0), x.size(1)   ->   size r0 = x.size(0); size r1 = x.size(1); int r2 = r0 * r1; int r3 = r2 * 2
 
-All numbers depend on the inputs alone, so they are computed in front of everything else, each of them once. While a
+Numbers that depend on the inputs alone are computed in front of everything else, each of them once. While a
 plan is written, its instructions name numbers by `("s", "s0")` and `("s", 3)`: the sizes by what they are
 called in the index algebra, what is computed from them by its register. `finished` puts registers in place of names,
 once it is known which sizes are needed at all.
+
+Numbers that only the running graph gives (late ones) are read and computed after the call that gives them:
+
+    op y = nonzero(x); ("given", ((node, slot of y),))     ->   op y = nonzero(x); size r4 = y.size(0); int r5 = r4 * 2
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from dyncomp.codegen.ir.index import FloorDiv, Index, Min, Mod, Product, Size, Var, as_index
+from dyncomp.codegen.ir.index import FloorDiv, Index, Min, Mod, Product, Size, Var, as_index, sizes_in
 from dyncomp.codegen.ir.real import Real
 from dyncomp.errors import InternalError
 from dyncomp.shape.int_program import float_of_bits
@@ -25,13 +30,17 @@ Instruction = tuple[Any, ...]
 
 
 class Numbers:
-    """`sizes`: the graph's GraphSizes; `vals`: fakes (or numbers) of its inputs; `symbols`: what the sizes stand for."""
+    """`sizes`: the graph's GraphSizes; `vals`: fakes (or numbers) of its inputs; `symbols`: what the sizes stand for;
+    `order`: the graph's nodes and their places, those of a call's items being that of the call."""
 
-    def __init__(self, sizes: Any, vals: list[Any], symbols: Any):
-        self.sizes, self.vals, self.symbols = sizes, vals, symbols
+    def __init__(self, sizes: Any, vals: list[Any], symbols: Any, order: Mapping[Any, int]):
+        self.sizes, self.vals, self.symbols, self.order = sizes, vals, symbols, order
         self.code: list[Instruction] = []
+        self.plan: list[Instruction] = []  # the instructions of the plan so far: what late numbers are computed among
+        self._late: set[Any] = set()  # registers with late numbers
         self._count = 0
         self._names: dict[str, Any] = {}  # name -> SymInt or SymFloat
+        self._given: dict[str, Any] = {}  # name -> the node that gives the number
         self._done: dict[Any, Any] = {}  # (operation, operands) -> register
 
     # ---- while the plan is written
@@ -44,7 +53,8 @@ class Numbers:
             return self._sum(tree)
         if isinstance(tree, Real):
             tree = tree.number
-        return self._raw(tree) if is_symbolic(tree) else tree
+        is_fact = hasattr(tree, "truth")
+        return self._raw(tree) if is_fact or is_symbolic(tree) else tree
 
     def larger(self, a: Any, b: Any) -> Any:
         """Of two numbers as instructions have them."""
@@ -55,8 +65,23 @@ class Numbers:
     def sum(self, a: Any, b: Any) -> Any:
         return self._compute("add", a, b)
 
+    def is_late(self, tree: Any) -> bool:
+        """True if something in sizes or strides is known while the graph runs only."""
+        if isinstance(tree, (tuple, list)):
+            return any(self.is_late(item) for item in tree)
+        if not isinstance(tree, Index) or not self.sizes.checked_while_running:
+            return False
+        meaning, env = self.symbols.meaning, self.symbols.env
+        return any(size.name in meaning and env.needs_running(meaning[size.name]) for size in sizes_in(tree))
+
+    def given_by(self, node: Any) -> Any:
+        """Where the number that a node gives goes."""
+        name = f"={node.name}"
+        self._given[name] = node
+        return ("f" if isinstance(node.meta["val"], torch.SymFloat) else "s", name)
+
     def _raw(self, number: Any) -> Any:
-        """A float or truth made of sizes: an argument that the index algebra does not take in."""
+        """A float, truth or fact made of sizes: an argument that the index algebra does not take in."""
         name = f"#{len(self._names)}"
         known = self._done.setdefault(("raw", str(number)), name)
         if known == name:
@@ -68,7 +93,10 @@ class Numbers:
         known = self._done.get(key)
         if known is None:
             known = self._done[key] = ("s", self._count)
-            self.code.append(("int", self._count, operation, a, b))
+            late = not self._late.isdisjoint((a, b))
+            if late:
+                self._late.add(known)
+            (self.plan if late else self.code).append(("int", self._count, operation, a, b))
             self._count += 1
         return known
 
@@ -101,6 +129,8 @@ class Numbers:
             if atom.name not in self._names:
                 expr = self.symbols.meaning[atom.name]
                 self._names[atom.name] = self.symbols.env.wrap(expr, int)
+                if self.is_late(as_index(atom)):
+                    self._late.add(("s", atom.name))
             return ("s", atom.name)
         if isinstance(atom, Product):
             first, *rest = [self._atom(part) for part in atom.atoms]
@@ -123,9 +153,21 @@ class Numbers:
     # ---- the end
 
     def finished(self, code: list[Instruction], outputs: list[Any]) -> tuple[list[Instruction], list[Any]]:
-        """The whole plan, all numbers computed in front; registers in place of names."""
-        prelude = self._prelude()
-        return [*prelude, *self._placed(self.code), *self._placed(code)], self._placed(outputs)
+        """The whole plan with its numbers; registers in place of names."""
+        program_of = self.sizes.covering(self.vals, [n for n in self._names.values() if not hasattr(n, "truth")])
+        placed = self._program(program_of)
+        whole = [*placed.pop(-1, ()), *self._placed(self.code)]
+        for instruction in code:
+            if instruction[0] != "given":
+                whole.append(self._placed(instruction))
+                continue
+            slots = dict(instruction[1])
+            for computed in placed.pop(self.order[instruction[1][0][0]], ()):
+                late = computed[0] == "size" and computed[2] in slots
+                whole.append((*computed[:2], slots[computed[2]], computed[3]) if late else computed)
+        if placed:
+            raise InternalError("a number of the graph is computed nowhere")
+        return whole, self._placed(outputs)
 
     def _placed(self, tree: Any) -> Any:
         if isinstance(tree, tuple):
@@ -136,28 +178,39 @@ class Numbers:
             return {name: self._placed(item) for name, item in tree.items()}
         return [self._placed(item) for item in tree] if isinstance(tree, list) else tree
 
-    def _prelude(self) -> list[Instruction]:
-        """Reads this call's numbers and computes the sizes that the plan named."""
-        names = list(self._names)
-        program_of = self.sizes.covering(self.vals, self._names.values())
+    def _program(self, program_of: Any) -> dict[int, list[Instruction]]:
+        """What reads this call's numbers and computes those that the plan named, by the node after which it goes (-1: in front);
+        notes where each of them is."""
         program = program_of.program
-        code: list[Instruction] = []
+        when = program_of.when(self.order)
+        code: dict[int, list[Instruction]] = {}
         values: list[Any] = []
-        for index, what, dim in program.inputs:
-            kind = "f" if isinstance(self.vals[index], (torch.SymFloat, float)) else "s"
-            read = (what, self._count, index, dim) if what in ("size", "stride") else ("number", self._count, index)
-            code.append(read)
-            values.append((kind, self._count))
-            self._count += 1
-        for name, *operands in program.code:
-            values.append(
-                self._instruction(code, name, [values[i] for i in operands] if name not in _CONSTANTS else operands)
-            )
-        self._places: dict[str, Any] = {}
-        for name in names:
-            place = program_of.place(self._names[name])
-            self._places[name] = int(self._names[name]) if place is None else values[program.results[place]]
-        return code
+        given: dict[Any, Any] = {}  # node -> the register of its number
+        for position, read in zip(when, program.inputs, strict=False):
+            number, self._count = self._count, self._count + 1
+            values.append(("f" if self._is_float(read) else "s", number))
+            if isinstance(read, tuple):
+                index, what, dim = read
+                known = (what, number, index, dim) if what in ("size", "stride") else ("number", number, index)
+                code.setdefault(position, []).append(known)
+            elif read.what == "size":
+                code.setdefault(position, []).append(("size", number, read.node, read.dim))
+            else:
+                given[read.node] = values[-1]
+        for position, (name, *operands) in zip(when[len(values) :], program.code, strict=True):
+            found = operands if name in _CONSTANTS else [values[i] for i in operands]
+            values.append(self._instruction(code.setdefault(position, []), name, found))
+        # None: an operation gives it, but nobody reads it.
+        self._places: dict[str, Any] = {name: given.get(node) for name, node in self._given.items()}
+        for name, number in self._names.items():
+            place = program_of.place_of_fact(number) if hasattr(number, "truth") else program_of.place(number)
+            self._places[name] = int(number) if place is None else values[program.results[place]]
+        return {position: instructions for position, instructions in code.items() if instructions}
+
+    def _is_float(self, read: Any) -> bool:
+        """True if the number that a register of the program reads is a float."""
+        val = self.vals[read[0]] if isinstance(read, tuple) else read.node.meta["val"]
+        return isinstance(val, (torch.SymFloat, float))
 
     def _instruction(self, code: list[Instruction], name: str, operands: list[Any]) -> Any:
         if name == "const":

@@ -1,5 +1,5 @@
-"""Plans of one ATen call an operation, sizes computed in registers: for graphs with symbolic sizes that kernels do not
-take, which are those whose numbers come out of the running graph itself.
+"""Plans of one ATen call an operation, sizes computed in registers: for graphs with symbolic sizes whose loops or memory
+cannot be laid out without knowing them.
 
     view = aten.view(x, [2*s0, 5])     size r0 = x.size(0); int r1 = r0 * 2; view_rel t x (r1, 5) (5, 1) 0
     relu = aten.relu(view)             op aten::relu(t) -> u; expect u (r1, 5) (5, 1)

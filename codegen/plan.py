@@ -81,6 +81,8 @@ class _Planner:
         self.symbols: list[str] = []
         self.ops: list[tuple[str, str]] = []
         self.code: list[tuple[Any, ...]] = []
+        if numbers is not None:
+            numbers.plan = self.code
         self.step = 0
         self.escaping = self._escaping()
         self.last_use = self._last_uses()
@@ -197,9 +199,12 @@ class _Planner:
         if tensor in self.in_place:
             return self.slot_of.setdefault(tensor, self.in_place[tensor])
         slot = self.slot_of[tensor] = self._new_slot()
-        size = _extent(tensor) * dtype.itemsize
-        if tensor in self.escaping or size == 0:  # nothing takes no place in the arena
+        late = self.numbers is not None and self.numbers.is_late((tensor.shape, tensor.strides))
+        size = 0 if late else _extent(tensor) * dtype.itemsize
+        if tensor in self.escaping or size == 0:  # nothing takes no place in the arena, and what a call's arena cannot know
             self.code.append(("alloc", slot, dtype, self._n(tensor.shape), self._n(tensor.strides), CPU))
+            if late and tensor not in self.escaping:
+                self.held[tensor] = [slot]
             return slot
         life = Lifetime(max(hint(size), 1), self.step, max(self.last_use.get(tensor, self.step), self.step), room=size)
         self.temporaries.append((len(self.code), life))
@@ -237,18 +242,30 @@ class _Planner:
         if call.name in UNBOXED and call.overload == "" and self._unboxed(call):
             return
         args, kwargs = self._arguments(call.args), {k: self._arguments(v) for k, v in call.kwargs.items()}
-        outs: list[int | None] = []
-        for result in call.results:
-            if result is None or (result not in self.last_use and result not in self.escaping):
+        outs: list[Any] = []
+        read = {position for _, position in call.gives}
+        for position, result in enumerate(call.results):
+            if result is None or (position not in read and result not in self.last_use and result not in self.escaping):
                 outs.append(None)
                 continue
             slot = self.slot_of[result] = self._new_slot()
             outs.append(slot)
             self.held[result] = [slot]
         self.code.append(("op", self._op(call), args, kwargs, (tuple(outs),) if call.listed else tuple(outs)))
+        if call.gives:
+            self._note_numbers(call, outs)
         for result, made in zip(call.results, outs, strict=True):
             if result is not None and made is not None:
                 self.code.append(("expect", made, self._n(result.shape), self._n(result.strides)))
+
+    def _note_numbers(self, call: ExternCall, outs: list[Any]) -> None:
+        """After a call that gives late numbers: as its value, which is put into a register, or as sizes of its results."""
+        assert self.numbers is not None
+        values = [node for node, position in call.gives if call.results[position] is None]
+        if values:
+            *instruction, _ = self.code.pop()
+            self.code.append((*instruction, (self.numbers.given_by(values[0]),)))
+        self.code.append(("given", tuple([(node, outs[position]) for node, position in call.gives])))
 
     def _op(self, call: ExternCall) -> int:
         key = (call.name, call.overload)

@@ -15,7 +15,8 @@ import torch
 from dyncomp import config, counters, driver, interp, marks, size_marks
 from dyncomp._frame import _core
 from dyncomp.backends import default_backend, lookup_backend
-from dyncomp.context import MISSING, CompileContext, check_flag, check_limit, check_mode, check_options
+from dyncomp.compiled_autograd import engine
+from dyncomp.context import CompileContext, check_flag, check_limit, check_mode, check_options
 from dyncomp.entry import caller_of, captured_is_compiling
 from dyncomp.errors import OptionError
 from dyncomp.optimized_module import optimize_module
@@ -67,6 +68,8 @@ def optimize(
         return lambda fn: optimize(fn, **given, disable=disable)
     if disable or config.disable:
         return target
+    if context.options.get("compiled_autograd"):
+        engine.install()  # for good: what is returned may run at any time
     if isinstance(target, torch.nn.Module):
         return optimize_module(target, context, functools.partial(optimize, **given))
     return _optimize_callable(target, context)
@@ -84,12 +87,15 @@ def make_context(
     """Checks every option and makes the context that owns the compiled code."""
     if name is not None and not isinstance(name, str):
         raise OptionError(f"name takes a string, got {name!r}")
+    checked = check_options(options)
+    if config.compiled_autograd:  # as it is now: compiling sets knobs for a while, in all threads
+        checked.setdefault("compiled_autograd", True)
     return CompileContext(
         backend=default_backend() if backend is None else lookup_backend(backend),
         fullgraph=check_flag("fullgraph", fullgraph),
         dynamic=check_flag("dynamic", dynamic, allow_none=True),
         mode=check_mode(mode),
-        options=check_options(options),
+        options=checked,
         recompile_limit=check_limit(config.recompile_limit if recompile_limit is None else recompile_limit),
         name=name,
     )
@@ -133,13 +139,19 @@ def context_of(fast: Any) -> CompileContext:
 
 
 @contextlib.contextmanager
-def enable(*, observer: Any = None, **options: Any) -> Iterator[None]:
+def enable(*, observer: Any = None, compiled_autograd: bool | None = None, **options: Any) -> Iterator[None]:
     """Every frame entered inside the block, in this thread, is compiled; nests; restores on exceptions.
 
-    Takes the options of `optimize`. `observer(record)` is told of every compile.
+    Takes the options of `optimize`. `observer(record)` is told of every compile. `compiled_autograd`: backward() called inside
+    runs as one compiled graph, hooks included, also where the forward had graph breaks; the same as the option of that name.
     """
-    with _core.Region(_shared_context(observer, options)):
-        yield
+    if compiled_autograd is not None:
+        given = {"compiled_autograd": check_flag("compiled_autograd", compiled_autograd)}
+        options["options"] = {**(options.get("options") or {}), **given}
+    context = _shared_context(observer, options)
+    with engine.installed() if context.options.get("compiled_autograd") else contextlib.nullcontext():
+        with _core.Region(context):
+            yield
 
 
 _region_contexts: dict[tuple[Any, ...], CompileContext] = {}
@@ -147,7 +159,6 @@ _region_contexts: dict[tuple[Any, ...], CompileContext] = {}
 
 def _shared_context(observer: Any, options: dict[str, Any]) -> CompileContext:
     """One context for all regions with the same options, so that a region entered again finds its compiled code."""
-    check_options({key: value for key, value in options.items() if key in MISSING})
     context = make_context(**options)
     if observer is not None:
         context.observers.append(observer)
@@ -306,6 +317,7 @@ def reset() -> None:
     """Drops all compiled code and counters. Optimised modules and functions stay usable and compile again."""
     _core.reset()
     interp.forget_sizes()
+    engine.forget()
     _region_contexts.clear()
     counters.clear()
 

@@ -63,6 +63,10 @@ KNOBS: dict[str, Knob] = {
             "Take loss.backward() into the graph: forward, backward and optimiser step of a training step become one graph.",
         ),
         Knob(
+            "compiled_autograd", bool, False,
+            "Run backward() called in compiled regions as one compiled graph, also where the forward had graph breaks; hooks included.",
+        ),
+        Knob(
             "recompute",
             str,
             "fused",
@@ -87,7 +91,10 @@ KNOBS: dict[str, Knob] = {
             "remember_sizes", bool, True,
             "Keep in the cache folder which sizes and numbers varied, so that the next process compiles them as symbolic at once.",
         ),
-        Knob("duck_sizes", bool, True, "Symbolic sizes that are equal in the first call are taken to be one number."),
+        Knob(
+            "duck_sizes", bool, True,
+            "Symbolic sizes of different tensors that are equal in the first call are taken to be one number.",
+        ),
         Knob("fusion", bool, True, "Fuse loops; off gives one kernel an operation, for debugging.", (), True),
         Knob(
             "round_low_precision",

@@ -20,15 +20,9 @@ MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 
 # Keys of `options={...}`: knobs of `dyncomp.config` that one `optimize` call may set for itself.
 OPTIONS = (
-    "capture_backward", "capture_dynamic_output_shape_ops", "capture_scalar_outputs", "debug_dir", "fusion",
-    "kernel_grain", "recompute", "round_low_precision", "vector_isa", "verify_passes",
+    "capture_backward", "capture_dynamic_output_shape_ops", "capture_scalar_outputs", "compiled_autograd", "debug_dir",
+    "fusion", "kernel_grain", "recompute", "round_low_precision", "vector_isa", "verify_passes",
 )
-
-# Options that are asked for and that nothing here does.
-MISSING = {
-    "compiled_autograd": "one graph for the backward of code with graph breaks, hooks included. Without breaks, "
-    "options={'capture_backward': True} takes backward() into the graph of the step.",
-}
 
 
 @dataclasses.dataclass(eq=False)
@@ -52,6 +46,9 @@ class CompileContext:
     optimizer_floats: weakref.WeakKeyDictionary[types.CodeType, Any] = dataclasses.field(
         default_factory=weakref.WeakKeyDictionary
     )  # what varied of an optimiser's settings (values.optimizer)
+    waiting: weakref.WeakKeyDictionary[types.CodeType, Any] = dataclasses.field(
+        default_factory=weakref.WeakKeyDictionary
+    )  # had nothing to compile so far (patience)
     warned: set[str] = dataclasses.field(default_factory=set)
     lock: Any = dataclasses.field(default_factory=threading.Lock)
 
@@ -81,8 +78,6 @@ def check_options(options: dict[str, Any] | None) -> dict[str, Any]:
     """A checked copy; raises OptionError for an unknown key or a wrong type."""
     checked = dict(options or {})
     for name, value in checked.items():
-        if name in MISSING:
-            raise OptionError(f"option {name!r} is not there yet: {MISSING[name]}")
         if name not in OPTIONS:
             raise OptionError(
                 f"unknown option {name!r}.{_near(str(name), OPTIONS)} Known: {', '.join(OPTIONS)} (see dyncomp.config)"

@@ -60,7 +60,8 @@ def stats() -> Stats:
     fields = {f.name for f in dataclasses.fields(Stats)}
     with _lock:
         numbers = {k: v for k, v in _numbers.items() if k in fields}
-        return Stats(**numbers, break_reasons=dict(_reasons), fallbacks=dict(_fallbacks))
+        reasons, fallbacks = dict(_reasons), dict(_fallbacks)
+    return Stats(**numbers, break_reasons=reasons, fallbacks=fallbacks)  # its frame may be compiled, which counts
 
 
 def clear() -> None:

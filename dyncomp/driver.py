@@ -36,10 +36,13 @@ from dyncomp.errors import (
     RecompileLimitError,
 )
 from dyncomp.guards import build as guard_build
+from dyncomp.guards.failure import in_words
 from dyncomp.guards.record import GuardRecord
+from dyncomp.guards.source import Source
 from dyncomp.interp.number_report import NumberReport
 from dyncomp.interp.rerun import throw_into
 from dyncomp.interp.resume import generated_code, is_resume, is_step
+from dyncomp.patience import answer_again, nothing_to_compile
 from dyncomp.skipfiles import is_other_compiler, is_skipped
 from dyncomp.values.node_by_node import left_as_found
 
@@ -63,6 +66,7 @@ class CompileRecord:
     recompile_reason: str | None
     backend: str
     fallbacks: tuple[str, ...] = ()  # counted while it was compiled
+    places: tuple[Source, ...] = ()  # what each node of the guard tree is
     numbers: list[NumberReport] = dataclasses.field(default_factory=list)  # made where somebody reads them
     open_numbers: bool = False  # sizes or numbers that varied are symbolic, and may take other values in later calls
 
@@ -109,6 +113,9 @@ def _answer(func: types.FunctionType, args: tuple[Any, ...], owner: CompileConte
         return _leave_alone(func, owner, "torch-mode", "called inside a TorchFunctionMode")
     if torch._C._len_torch_dispatch_stack():
         return _leave_alone(func, owner, "torch-mode", "called inside a TorchDispatchMode")
+    again = answer_again(func, args, owner, cache)
+    if again is not None:
+        return again
     entries = cache.entries()
     reason = _why_missed(entries, func, args)
     if reason is not None:
@@ -163,7 +170,7 @@ def _why_missed(entries: list[Any], func: types.FunctionType, args: tuple[Any, .
     if not entries:
         return None
     failed = entries[0].guards.explain(func, args)
-    text = "the guards passed in the meantime" if failed is None else str(failed[2])
+    text = "the guards passed in the meantime" if failed is None else in_words(failed, entries[0].info.places)
     counters.add("recompiles")
     log.write(
         "recompiles", "%s (%s:%d): %s", func.__qualname__, func.__code__.co_filename, func.__code__.co_firstlineno, text
@@ -184,10 +191,16 @@ def _tell_limit(func: types.FunctionType, owner: CompileContext, reason: str) ->
         warnings.warn(
             f"dyncomp compiled {func.__qualname__} ({code.co_filename}:{code.co_firstlineno}) {owner.recompile_limit} times; "
             f"calls that fit none of these run as plain Python from now on. Last failing guard: {reason}. "
-            "Pass changing numbers as tensors, or raise recompile_limit.",
+            f"{_cure_of(reason)}, or raise recompile_limit.",
             RuntimeWarning,
             stacklevel=3,
         )
+
+
+def _cure_of(reason: str) -> str:
+    if "length: expected" in reason:  # a loop over a list is traced item by item
+        return "Each length is a version of its own: stack the items into one tensor, or pad to a few lengths"
+    return "Pass changing numbers as tensors"
 
 
 def _compile_or_fall_back(
@@ -199,7 +212,7 @@ def _compile_or_fall_back(
 ) -> Any:
     start = time.perf_counter()
     try:
-        return plain_if_better(lambda: _compile(func, args, owner, reason, start), func.__code__, owner, entries)
+        return plain_if_better(lambda: _compile(func, args, owner, reason, entries, start), func.__code__, owner, entries)
     except DyncompError as error:
         if not isinstance(error, InternalError):
             raise
@@ -229,12 +242,19 @@ def _internal_failure(func: types.FunctionType, owner: CompileContext, error: Ba
 
 
 def _compile(
-    func: types.FunctionType, args: tuple[Any, ...], owner: CompileContext, reason: str | None, start: float
+    func: types.FunctionType,
+    args: tuple[Any, ...],
+    owner: CompileContext,
+    reason: str | None,
+    entries: list[Any],
+    start: float,
 ) -> Any:
     name = owner.name or func.__qualname__
     before = counters.stats().fallbacks
     trace = interp.trace_frame(func, args, owner)
     counters.add("frames")
+    if entries and trace.run_code is not None:
+        trace.skipped = None  # calls go through guards already, so one more version costs less than a miss each time
     for broken in trace.breaks:
         counters.add_break(broken)
         log.write("graph_breaks", "%s", broken)
@@ -246,15 +266,17 @@ def _compile(
         counters.add_fallback(f"skipped-frame: {trace.skipped.reason}")
         log.write("graph_breaks", "frame left alone: %s", trace.skipped)
         _observe(owner, _record(func, trace, owner, reason, time.perf_counter() - start))
-        return None
+        return nothing_to_compile(func, trace, owner) if trace.for_now and not entries else None
     folder = dump_folder.open_folder(name)
     compiled, native = _compile_graph(trace, owner, name, folder)
     run = trace.make_run(compiled, _single_form(compiled))
     if isinstance(run, types.FunctionType):
         for code in generated_code(run.__code__):
             _core.own(code, resumes=is_resume(code))
-    tree = guard_build.build_tree(trace.guards, trace.captures)
+    layout = guard_build.plan(trace.guards, trace.captures)
+    tree = guard_build.native(layout)
     record = _record(func, trace, owner, reason, time.perf_counter() - start)
+    record.places = layout.places()
     record.fallbacks = tuple([name for name, n in counters.stats().fallbacks.items() if n > before.get(name, 0)])
     if log.enabled("guards"):
         log.write("guards", "%s\n  %s", name, "\n  ".join(record.guards))

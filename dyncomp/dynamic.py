@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dyncomp import config, counters, log
+from dyncomp._frame import _core
 from dyncomp.context import CompileContext
 from dyncomp.errors import DyncompError, InternalError
 
@@ -64,7 +65,7 @@ def _trouble(entry: Any, error: BaseException | None, entries: list[Any]) -> str
     if error is not None:
         return type(error).__name__
     old = entries[0].info if entries else None
-    if entry is None:  # the frame is left alone
+    if not isinstance(entry, _core.Entry):  # the frame is left alone
         return "skipped-frame" if old is not None else None
     new = entry.info
     if len(new.breaks) > (0 if old is None else len(old.breaks)):

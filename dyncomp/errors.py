@@ -33,6 +33,7 @@ REASONS: dict[str, str] = {
     "torch-mode": "Torch function and dispatch modes watch single operations, so calls inside them run as Python; leave the mode before the call.",
     "function-transform": "Inside torch.func transforms (vmap, grad, jvp) everything runs as Python; compile the code around them.",
     "autograd": "backward() and autograd.grad run as Python; compile the forward, call backward outside.",
+    "compiled-autograd": "This part of a backward runs as Python between graphs, or the whole of it under eager's engine; both give eager's result. For one graph keep the named operation or hook out of the backward.",
     "random": "Draw the number outside the compiled function.",
     "module-hook": "Hooks run as Python; remove them or keep that module outside the compiled function.",
     "fake-failed": "The operation cannot be shaped without running it; keep it outside the compiled function.",

@@ -156,6 +156,16 @@ Values CompiledBackward::unpack_saved() {
   return values;
 }
 
+py::tuple CompiledBackward::saved_objects() {
+  check_not_released();
+  Values values = unpack_saved();
+  return wrap_all(values.tensors, values.numbers);
+}
+
+bool CompiledBackward::has_saved_hooks() const {
+  return std::any_of(saved_.begin(), saved_.end(), [](const auto& saved) { return saved.has_hooks(); });
+}
+
 variable_list CompiledBackward::apply(variable_list&& gradients) {
   check_not_released();
   std::vector<bool> pattern = pattern_of(gradients);

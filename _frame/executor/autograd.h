@@ -8,6 +8,7 @@
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include "executor/training.h"
 
@@ -27,6 +28,11 @@ class CompiledBackward final : public torch::autograd::Node {
   std::string name() const override { return "CompiledBackward"; }
   void release_variables() override;
   void will_release_variables() override { last_run_ = true; }
+
+  // For who runs the backward in another way: the program, and a new tuple of what its backward is given before the gradients.
+  const Training* program() const { return training_.get(); }
+  py::tuple saved_objects();
+  bool has_saved_hooks() const;
 
  private:
   using Gradients = torch::autograd::variable_list;

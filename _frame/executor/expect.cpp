@@ -4,6 +4,7 @@
 // with at most one element address nothing and may be anything.
 #include <ATen/ops/empty_strided.h>
 
+#include "executor/op_memory.h"
 #include "executor/opcodes.h"
 #include "executor/text.h"
 
@@ -36,6 +37,7 @@ class Expect final : public Step {
     TORCH_CHECK(tensor.defined() && tensor.sizes() == sizes, "dyncomp: internal error: an operator returned ",
                 tensor.defined() ? "sizes " + text(tensor.sizes()) : std::string("no tensor"), " where the trace saw sizes ", text(sizes));
     if (!same_strides(sizes, tensor.strides(), strides)) {
+      PooledResults pooled;
       tensor = at::empty_strided(sizes, strides, tensor.options()).copy_(tensor);
     }
   }

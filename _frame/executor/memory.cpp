@@ -291,8 +291,9 @@ StepPtr build_copy(Builder& builder, PyObject* instruction) {
   return std::make_unique<Copy>(dst, src);
 }
 
-StepPtr build_write_back(Builder& builder, PyObject* instruction) {
-  Fields fields(builder, instruction, 2);
+namespace {
+
+int read_written_input(Builder& builder, Fields& fields) {
   int64_t input = fields.integer("input");
   if (input < 0 || input >= builder.program.inputs) {
     throw BuildError("no input " + std::to_string(input) + " (the plan has " + std::to_string(builder.program.inputs) + ")");
@@ -300,21 +301,23 @@ StepPtr build_write_back(Builder& builder, PyObject* instruction) {
   if (builder.slots[input].number) {
     throw BuildError("input " + std::to_string(input) + " is a number and cannot be written");
   }
+  return static_cast<int>(input);
+}
+
+}  // namespace
+
+StepPtr build_write_back(Builder& builder, PyObject* instruction) {
+  Fields fields(builder, instruction, 2);
+  int input = read_written_input(builder, fields);
   int src = fields.read("src");
   builder.program.heavy = true;
-  return std::make_unique<WriteBack>(static_cast<int>(input), src);
+  return std::make_unique<WriteBack>(input, src);
 }
 
 StepPtr build_write_through(Builder& builder, PyObject* instruction) {
   Fields fields(builder, instruction, 1);
-  int64_t input = fields.integer("input");
-  if (input < 0 || input >= builder.program.inputs) {
-    throw BuildError("no input " + std::to_string(input) + " (the plan has " + std::to_string(builder.program.inputs) + ")");
-  }
-  if (builder.slots[input].number) {
-    throw BuildError("input " + std::to_string(input) + " is a number and cannot be written");
-  }
-  return std::make_unique<WriteThrough>(static_cast<int>(input));
+  int input = read_written_input(builder, fields);
+  return std::make_unique<WriteThrough>(input);
 }
 
 }  // namespace dyncomp::executor

@@ -6,6 +6,7 @@
 
 #include <ATen/ScalarOps.h>
 
+#include "executor/op_memory.h"
 #include "executor/text.h"
 #include "numbers.h"
 
@@ -93,7 +94,10 @@ class Op final : public Step {
     for (const auto& fill : call_.tensor_lists) {
       stack[fill.argument] = tensor_list(fill, frame);
     }
-    op_.callBoxed(stack);
+    {
+      PooledResults pooled;
+      op_.callBoxed(stack);
+    }
     for (std::size_t i = 0; i < results_.size(); ++i) {
       take(frame, results_[i], stack[i]);
     }

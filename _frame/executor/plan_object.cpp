@@ -3,6 +3,7 @@
 #include <structmember.h>
 
 #include <cstddef>
+#include <optional>
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -11,6 +12,8 @@
 #include "executor/fields.h"
 #include "executor/freeze.h"
 #include "executor/inputs.h"
+#include "executor/op_memory.h"
+#include "executor/overlap.h"
 #include "executor/running_call.h"
 #include "executor/text.h"
 
@@ -25,6 +28,8 @@ struct PlanObject {
   bool single;
   PyObject* data;       // dict of what the plan was made from, lists frozen to tuples
   PyObject* libraries;  // tuple that keeps the kernels' code loaded
+  PyObject* original;   // called in place of the code when an input in `written` shares memory with another; may be nullptr
+  std::vector<bool> written;  // by input
   PyObject* weakrefs;
 };
 
@@ -66,6 +71,17 @@ PyObject* make_outputs(const PlanObject* plan, Frame& frame, PyObject* const* ar
   return result;
 }
 
+// What the original returned, in the plan's form.
+PyObject* run_original(const PlanObject* plan, PyObject* const* args, Py_ssize_t count) {
+  py::object original = py::reinterpret_borrow<py::object>(plan->original);
+  bool single = plan->single;
+  py::object results = py::reinterpret_steal<py::object>(PyObject_Vectorcall(original.ptr(), args, static_cast<std::size_t>(count), nullptr));
+  if (!results || !single) {
+    return results.release().ptr();
+  }
+  return PySequence_GetItem(results.ptr(), 0);
+}
+
 PyObject* call_plan(PyObject* self, PyObject* const* args, std::size_t flags, PyObject* names) {
   HANDLE_TH_ERRORS
   PlanObject* plan = plan_of(self);
@@ -74,10 +90,14 @@ PyObject* call_plan(PyObject* self, PyObject* const* args, std::size_t flags, Py
     return nullptr;
   }
   py::object alive = py::reinterpret_borrow<py::object>(self);  // whoever called may swap its plan meanwhile
-  RunningCall call(program);
-  call.borrow(args);
-  call.run();
-  return make_outputs(plan, call.frame(), args);
+  std::optional<RunningCall> call(std::in_place, program);
+  call->borrow(args);
+  if (plan->original != nullptr && shares_written_memory({call->frame().slots.data(), plan->written.size()}, plan->written)) {
+    call.reset();
+    return run_original(plan, args, PyVectorcall_NARGS(flags));
+  }
+  call->run();
+  return make_outputs(plan, call->frame(), args);
   END_HANDLE_TH_ERRORS
 }
 
@@ -92,7 +112,8 @@ void take_slots(const BuiltPlan& built, Frame& frame, std::vector<at::Tensor>& r
 
 // ---- construction ----
 
-PlanObject* alloc_plan(PyTypeObject* type, BuiltPlan built, bool single, PyObject* data, PyObject* libraries) {
+PlanObject* alloc_plan(PyTypeObject* type, BuiltPlan built, bool single, PyObject* data, PyObject* libraries, PyObject* original,
+                       std::vector<bool> written) {
   auto* self = reinterpret_cast<PlanObject*>(type->tp_alloc(type, 0));
   if (self != nullptr) {
     self->call = call_plan;
@@ -100,22 +121,25 @@ PlanObject* alloc_plan(PyTypeObject* type, BuiltPlan built, bool single, PyObjec
     self->single = single;
     self->data = Py_NewRef(data);
     self->libraries = Py_NewRef(libraries);
+    self->original = Py_XNewRef(original);
+    new (&self->written) std::vector<bool>(std::move(written));
   }
   return self;
 }
 
 PyObject* new_plan(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   HANDLE_TH_ERRORS
-  static const char* names[] = {"inputs", "slots", "code", "outputs", "constants", "kernels", "ops", "arena", "single", "libraries", nullptr};
+  static const char* names[] = {"inputs", "slots", "code", "outputs", "constants", "kernels", "ops", "arena", "single", "libraries",
+                                "written", "original", nullptr};
   PlanData data{{}, 0, nullptr, nullptr, nullptr, nullptr, nullptr, 0};
   PyObject* inputs = nullptr;
   long long slots = -1, arena = 0;
   int single = 0;
   py::tuple none;
-  PyObject* libraries = none.ptr();
+  PyObject *libraries = none.ptr(), *written = none.ptr(), *original = Py_None;
   data.constants = data.kernels = data.ops = none.ptr();
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OLOOOOOLpO:Plan", const_cast<char**>(names), &inputs, &slots, &data.code,
-                                   &data.outputs, &data.constants, &data.kernels, &data.ops, &arena, &single, &libraries)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OLOOOOOLpOOO:Plan", const_cast<char**>(names), &inputs, &slots, &data.code,
+                                   &data.outputs, &data.constants, &data.kernels, &data.ops, &arena, &single, &libraries, &written, &original)) {
     return nullptr;
   }
   if (inputs == nullptr || slots < 0 || data.code == nullptr || data.outputs == nullptr) {
@@ -123,6 +147,8 @@ PyObject* new_plan(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     return nullptr;
   }
   py::tuple kept_libraries = py::reinterpret_borrow<py::object>(libraries);
+  std::vector<int> indices = py::cast<std::vector<int>>(py::handle(written));
+  std::vector<bool> by_input;
   py::dict kept;
   BuiltPlan built;
   try {
@@ -135,18 +161,36 @@ PyObject* new_plan(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     if (single && built.outputs.size() != 1) {
       throw BuildError("a plan with " + std::to_string(built.outputs.size()) + " outputs cannot be single");
     }
+    if (indices.empty() != (original == Py_None)) {
+      throw BuildError("inputs that are written and the original for those that share memory come together");
+    }
+    by_input.resize(static_cast<std::size_t>(built.program->inputs));
+    for (int index : indices) {
+      if (index < 0 || index >= built.program->inputs) {
+        throw BuildError("no input " + std::to_string(index) + " (the plan has " + std::to_string(built.program->inputs) + ")");
+      }
+      by_input[index] = true;
+    }
   } catch (const BuildError& e) {
     PyErr_SetString(PyExc_ValueError, e.what());
     return nullptr;
   }
-  return reinterpret_cast<PyObject*>(alloc_plan(type, std::move(built), single != 0, kept.ptr(), kept_libraries.ptr()));
+  return reinterpret_cast<PyObject*>(alloc_plan(type, std::move(built), single != 0, kept.ptr(), kept_libraries.ptr(),
+                                                original == Py_None ? nullptr : original, std::move(by_input)));
   END_HANDLE_TH_ERRORS
+}
+
+// An original may hold what holds the plan.
+int clear_plan(PyObject* self) {
+  Py_CLEAR(plan_of(self)->original);
+  return 0;
 }
 
 int traverse_plan(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   Py_VISIT(plan_of(self)->data);
   Py_VISIT(plan_of(self)->libraries);
+  Py_VISIT(plan_of(self)->original);
   return 0;
 }
 
@@ -160,6 +204,8 @@ void dealloc_plan(PyObject* self) {
   plan->built.~BuiltPlan();
   Py_CLEAR(plan->data);
   Py_CLEAR(plan->libraries);
+  Py_CLEAR(plan->original);
+  plan->written.~vector();
   type->tp_free(self);
   Py_DECREF(type);
 }
@@ -175,7 +221,8 @@ PyObject* plan_single(PyObject* self, PyObject*) {
   }
   auto data = py::reinterpret_steal<py::dict>(PyDict_Copy(plan->data));
   data["single"] = true;
-  return reinterpret_cast<PyObject*>(alloc_plan(Py_TYPE(self), plan->built, true, data.ptr(), plan->libraries));
+  return reinterpret_cast<PyObject*>(
+      alloc_plan(Py_TYPE(self), plan->built, true, data.ptr(), plan->libraries, plan->original, plan->written));
   END_HANDLE_TH_ERRORS
 }
 
@@ -227,6 +274,7 @@ PyType_Slot plan_slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(new_plan)},
     {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
     {Py_tp_traverse, reinterpret_cast<void*>(traverse_plan)},
+    {Py_tp_clear, reinterpret_cast<void*>(clear_plan)},
     {Py_tp_dealloc, reinterpret_cast<void*>(dealloc_plan)},
     {Py_tp_repr, reinterpret_cast<void*>(repr_plan)},
     {Py_tp_methods, plan_methods},
@@ -241,6 +289,7 @@ PyType_Spec plan_spec = {
 }  // namespace
 
 PyObject* make_plan_type() {
+  install_op_memory();
   PyObject* type = PyType_FromSpec(&plan_spec);
   plan_type = reinterpret_cast<PyTypeObject*>(Py_XNewRef(type));
   return type;

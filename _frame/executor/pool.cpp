@@ -1,6 +1,7 @@
 // Blocks are sorted into size classes, four a doubling. A class is a stack (the block given last is the warmest); all kept
 // blocks also form one queue by age, from which blocks leave when more than the limit would be kept. One lock guards it
-// all: it is held for a few pointer moves, never while memory is mapped, unmapped or touched.
+// all: it is held for a few pointer moves, never while memory is mapped, unmapped or touched. Before a new block is fetched, old
+// ones go until all blocks together are about as large as those that were live at one time.
 #include "executor/pool.h"
 
 #include <pthread.h>
@@ -13,6 +14,7 @@
 #include <mutex>
 
 #include <c10/util/Exception.h>
+#include "executor/pool_kept.h"
 #include "executor/text.h"
 
 namespace dyncomp::executor {
@@ -22,6 +24,12 @@ constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHuge = std::size_t{2} << 20;  // a huge page
 constexpr std::size_t kStepsLog2 = 2;                // four classes a doubling
 constexpr std::size_t kClasses = 64 << kStepsLog2;
+
+// What blocks may take beyond the most that was live: little where that is much, and enough for small programs to take turns.
+constexpr uint64_t slack(uint64_t peak) {
+  constexpr uint64_t kSmall = uint64_t{32} << 20;
+  return std::max(peak / 32, kSmall - std::min(kSmall, peak / 8));
+}
 }  // namespace
 
 struct Block {
@@ -94,16 +102,22 @@ class Pool {
  public:
   Block* take(std::size_t bytes) {
     SizeClass wanted = size_class(bytes);
+    Block* evicted = nullptr;
     {
       std::lock_guard lock(mutex_);
       stats_.live_bytes += wanted.bytes;
+      stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
       if (Block* block = tops_[wanted.index]) {
         unlink(block);
         ++stats_.hits;
         return block;
       }
       ++stats_.misses;
+      // Live and kept blocks together take hardly more than what was once live: a program that needs blocks of one size now and
+      // of another later takes no more memory than without a pool.
+      evicted = evict_down_to(stats_.peak_bytes - stats_.live_bytes + slack(stats_.peak_bytes));
     }
+    discard_all(evicted);
     Block* block = fetch(wanted);
     if (block == nullptr) {  // the kept blocks may be what is missing
       trim();
@@ -114,6 +128,24 @@ class Pool {
       stats_.live_bytes -= wanted.bytes;
     }
     return block;
+  }
+
+  Block* take_kept(std::size_t bytes) noexcept {
+    SizeClass wanted = size_class(bytes);
+    Block* evicted;
+    {
+      std::lock_guard lock(mutex_);
+      if (Block* block = tops_[wanted.index]) {
+        unlink(block);
+        ++stats_.hits;
+        stats_.live_bytes += wanted.bytes;
+        stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
+        return block;
+      }
+      evicted = evict_down_to(stats_.kept_bytes - std::min<uint64_t>(stats_.kept_bytes, wanted.bytes));
+    }
+    discard_all(evicted);
+    return nullptr;
   }
 
   void give(Block* block) noexcept {
@@ -210,7 +242,7 @@ class Pool {
   Block* tops_[kClasses] = {};
   Block* newest_ = nullptr;
   Block* oldest_ = nullptr;
-  PoolStats stats_{0, 0, default_limit(), 0, 0};
+  PoolStats stats_{0, 0, default_limit(), 0, 0, 0};
 };
 
 // Never destroyed: tensors may outlive every static object. Locked across fork, so that a child never inherits it taken.
@@ -226,9 +258,17 @@ void give_from_data_ptr(void* context) { pool_give(static_cast<Block*>(context))
 
 }  // namespace
 
-Block* pool_take(std::size_t bytes) {
+Block* pool_try_take(std::size_t bytes) {
   // No tensor is that large; it also keeps the class arithmetic from wrapping round.
-  Block* block = bytes <= (std::size_t{1} << 47) ? pool().take(bytes) : nullptr;
+  return bytes <= (std::size_t{1} << 47) ? pool().take(bytes) : nullptr;
+}
+
+Block* pool_take_kept(std::size_t bytes) noexcept {
+  return bytes <= (std::size_t{1} << 47) ? pool().take_kept(bytes) : nullptr;
+}
+
+Block* pool_take(std::size_t bytes) {
+  Block* block = pool_try_take(bytes);
   TORCH_CHECK_WITH(OutOfMemoryError, block != nullptr, "dyncomp: not enough memory: you tried to allocate ", text(bytes), " bytes.");
   return block;
 }

@@ -17,10 +17,13 @@ struct PoolStats {
   uint64_t limit;       // most bytes kept
   uint64_t hits;        // blocks reused
   uint64_t misses;      // blocks fetched from the system
+  uint64_t peak_bytes;  // most bytes in use at one time
 };
 
 // A block of at least `bytes` bytes (> 0), aligned to 64 bytes, to 2 MiB from 2 MiB on. Throws c10::Error if there is no memory.
 Block* pool_take(std::size_t bytes);
+// The same; nullptr if there is no memory.
+Block* pool_try_take(std::size_t bytes);
 void pool_give(Block* block) noexcept;
 void* block_data(const Block* block) noexcept;
 

@@ -2,9 +2,9 @@
 
 #include <structmember.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
-#include <unordered_map>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
@@ -15,6 +15,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "executor/autograd.h"
+#include "executor/overlap.h"
 #include "executor/plan_object.h"
 #include "executor/text.h"
 
@@ -62,21 +63,11 @@ bool is_recorded(const Training& training, const std::vector<at::Tensor>& inputs
 }
 
 // The graph was made for inputs that share no memory with one that it writes.
-bool shares_written_memory(const Training& training, const std::vector<at::Tensor>& inputs) {
+bool holds_no_longer(const Training& training, const std::vector<at::Tensor>& inputs) {
   if (!training.writes || inputs.size() == 1) {
     return false;
   }
-  std::unordered_map<const void*, bool> written;  // by memory: one of its owners is written
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i].defined()) {  // a number
-      continue;
-    }
-    auto [owner, fresh] = written.try_emplace(inputs[i].unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(), training.written[i]);
-    if (!fresh && (owner->second || training.written[i])) {
-      return true;
-    }
-  }
-  return false;
+  return shares_written_memory(inputs, training.written);
 }
 
 // Whether autograd allows the writes in place; where it does not, the program itself raises at the right place.
@@ -154,7 +145,7 @@ void give_history(const TrainingPtr& training, const Values& given, std::vector<
   compiled->keep(given, values, std::move(state));
 }
 
-at::Tensor view_of(const at::Tensor& base, const TrainingOutput& rule) {
+at::Tensor plain_view_of(const at::Tensor& base, const TrainingOutput& rule) {
   int64_t offset = base.storage_offset() + rule.offset;
   if (rule.differentiable || !base.requires_grad()) {
     return at::as_strided(base, rule.sizes, rule.strides, offset);
@@ -163,6 +154,30 @@ at::Tensor view_of(const at::Tensor& base, const TrainingOutput& rule) {
   at::Tensor alias = base.detach();
   bool same = alias.sizes() == at::IntArrayRef(rule.sizes) && alias.strides() == at::IntArrayRef(rule.strides) && rule.offset == 0;
   return same ? alias : at::as_strided(alias, rule.sizes, rule.strides, offset);
+}
+
+// The whole number that the forward returned at this place.
+int64_t whole_number_at(const Values& values, int place) {
+  for (const PlacedNumber& number : values.numbers) {
+    if (number.place == place) {
+      return number.bits;
+    }
+  }
+  TORCH_INTERNAL_ASSERT(false, "a training plan's forward returned no number at ", text(place));
+}
+
+at::Tensor view_of(const at::Tensor& base, const TrainingOutput& rule, const Values& returned) {
+  if (rule.from.empty()) {
+    return plain_view_of(base, rule);
+  }
+  TrainingOutput filled = rule;
+  std::size_t rank = rule.sizes.size();
+  for (std::size_t i = 0; i < rule.from.size(); ++i) {
+    if (rule.from[i] >= 0) {
+      (i < rank ? filled.sizes[i] : i < 2 * rank ? filled.strides[i - rank] : filled.offset) = whole_number_at(returned, rule.from[i]);
+    }
+  }
+  return plain_view_of(base, filled);
 }
 
 // The number that the forward returned at this place.
@@ -188,9 +203,9 @@ PyObject* make_output(const TrainingOutput& rule, PyObject* const* args, const s
     case TrainingOutput::Kind::kConst:
       return Py_NewRef(rule.value);
     case TrainingOutput::Kind::kRawView:
-      return THPVariable_Wrap(view_of(values[rule.index], rule));
+      return THPVariable_Wrap(view_of(values[rule.index], rule, returned));
     case TrainingOutput::Kind::kInputView:
-      return THPVariable_Wrap(view_of(inputs[rule.index], rule));
+      return THPVariable_Wrap(view_of(inputs[rule.index], rule, returned));
   }
   return nullptr;
 }
@@ -233,7 +248,7 @@ PyObject* call_training(PyObject* self, PyObject* const* args, std::size_t flags
   TORCH_CHECK_TYPE(count == training->inputs, "a training plan with ", text(training->inputs), " inputs was called with ", text(count));
   Values given = unpack(args, static_cast<std::size_t>(count));
   const std::vector<at::Tensor>& inputs = given.tensors;
-  if (shares_written_memory(*training, inputs)) {
+  if (holds_no_longer(*training, inputs)) {
     return run_original(*training, args, count);
   }
   bool recorded = is_recorded(*training, inputs);
@@ -257,6 +272,20 @@ PyObject* call_training(PyObject* self, PyObject* const* args, std::size_t flags
 
 // ---- construction ----
 
+// A size, stride or offset: an int, or ("raw", k) for the number that is raw output k.
+int64_t read_number(py::handle number, std::vector<int>& from) {
+  if (!py::isinstance<py::tuple>(number)) {
+    from.push_back(-1);
+    return number.cast<int64_t>();
+  }
+  auto [kind, index] = number.cast<std::pair<std::string, int>>();
+  if (kind != "raw") {
+    throw py::value_error("a number of a view must be an int or (\"raw\", k), not " + kind);
+  }
+  from.push_back(index);
+  return 0;
+}
+
 TrainingOutput read_output(const py::tuple& rule) {
   using Kind = TrainingOutput::Kind;
   TrainingOutput output{Kind::kConst};
@@ -265,9 +294,19 @@ TrainingOutput read_output(const py::tuple& rule) {
     py::tuple base = rule[1].cast<py::tuple>();
     output.kind = base[0].cast<std::string>() == "raw" ? Kind::kRawView : Kind::kInputView;
     output.index = base[1].cast<int>();
-    output.sizes = rule[2].cast<std::vector<int64_t>>();
-    output.strides = rule[3].cast<std::vector<int64_t>>();
-    output.offset = rule[4].cast<int64_t>();
+    for (py::handle size : rule[2].cast<py::sequence>()) {
+      output.sizes.push_back(read_number(size, output.from));
+    }
+    for (py::handle stride : rule[3].cast<py::sequence>()) {
+      output.strides.push_back(read_number(stride, output.from));
+    }
+    if (output.sizes.size() != output.strides.size()) {
+      throw py::value_error("a view has as many sizes as strides");
+    }
+    output.offset = read_number(rule[4], output.from);
+    if (std::all_of(output.from.begin(), output.from.end(), [](int index) { return index < 0; })) {
+      output.from.clear();
+    }
     output.differentiable = rule[5].cast<bool>();
   } else if (kind == "const") {
     output.value = py::object(rule[1]).ptr();
@@ -304,6 +343,11 @@ void check(const Training& training, int values) {
       check_index(rule.index, training.inputs, "input");
     } else if (rule.kind == Kind::kOutput) {
       check_index(rule.index, i, "earlier output");
+    }
+    for (int index : rule.from) {
+      if (index >= 0) {
+        check_index(index, training.raw, "raw output");
+      }
     }
   }
 }

@@ -40,6 +40,9 @@ struct TrainingOutput {
   std::vector<int64_t> sizes, strides;
   int64_t offset = 0;  // from the base's own first element
   bool differentiable = false;
+  // Numbers that vary, by place (the sizes, then the strides, then the offset): the raw output that is the number, or -1.
+  // Empty where none does.
+  std::vector<int> from;
 };
 
 // How a gradient is laid out: by strides, or, where sizes vary, densely with these dimensions from the outermost to the innermost.

@@ -39,7 +39,7 @@ constexpr AccessRow kAccesses[] = {
     {"call", Access::call, Wants::c_callable, false},
 };
 
-enum class Takes : uint8_t { object, type, weak, constant, length, keys, spec, attributes, nothing, boolean, node, range, program, item, dicts };
+enum class Takes : uint8_t { object, type, weak, constant, length, keys, spec, attributes, nothing, boolean, node, range, program, item, dicts, groups };
 
 struct KindRow {
   const char* name;
@@ -61,6 +61,7 @@ constexpr KindRow kKinds[] = {
     {"truth", Kind::truth, Takes::boolean},
     {"same_as", Kind::same_as, Takes::node},
     {"not_same_as", Kind::not_same_as, Takes::node},
+    {"distinct", Kind::distinct, Takes::groups},
     {"item_if_any", Kind::item_if_any, Takes::item},
     {"range", Kind::range, Takes::range},
     {"int_program", Kind::int_program, Takes::program},
@@ -233,6 +234,10 @@ bool read_payload(GuardTree* tree, const KindRow& row, PyObject* payload, int32_
              wrong(row.name, "(key, constant)", payload);
     case Takes::dicts: return read_dicts(row, payload, check);
     case Takes::range: return read_range(row, payload, check);
+    case Takes::groups:
+      tree->distincts->push_back(distinct_build(payload, position));
+      check.distinct = tree->distincts->back().get();
+      return check.distinct != nullptr;
     case Takes::program: check.program = program_build(payload, position); return check.program != nullptr;
   }
   return false;

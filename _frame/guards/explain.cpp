@@ -122,6 +122,12 @@ Ref explain_program(const Check& check, const Evaluation& evaluation) {
   return Ref::steal(PyUnicode_FromFormat("sizes: expected %S", PyTuple_GET_ITEM(texts, failed)));
 }
 
+Ref explain_distinct(const Check& check, const Evaluation& evaluation) {
+  int32_t first = -1, second = -1;
+  if (distinct_holds(*check.distinct, evaluation.values(), &first, &second)) return {};
+  return Ref::steal(PyUnicode_FromFormat("nodes %d and %d: expected different objects", first, second));
+}
+
 Ref explain_check(const Check& check, PyObject* value, const Evaluation& evaluation) {
   PyObject* payload = check.object.get();
   PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(value));
@@ -146,6 +152,7 @@ Ref explain_check(const Check& check, PyObject* value, const Evaluation& evaluat
     case Kind::truth: return expected_and_found("truth", check.low != 0 ? Py_True : Py_False, value);
     case Kind::same_as: return Ref::steal(PyUnicode_FromFormat("expected the same object as node %zd", check.low));
     case Kind::not_same_as: return Ref::steal(PyUnicode_FromFormat("expected another object than node %zd", check.low));
+    case Kind::distinct: return explain_distinct(check, evaluation);
     case Kind::range: return explain_range(check, value);
     case Kind::int_program: return explain_program(check, evaluation);
   }

@@ -174,10 +174,12 @@ struct AutogradOf {
 };
 template struct Expose<AutogradOf, &c10::TensorImpl::autograd_meta_>;
 
-// `impl->requires_grad()` for torch's one kind of autograd data.
+// `impl->requires_grad()` for torch's kinds of autograd data: a view also asks its base, which the inlined form leaves out.
 bool requires_grad(const c10::TensorImpl* impl) {
-  const c10::AutogradMetaInterface* meta = (impl->*exposed(AutogradOf())).get();
-  return meta != nullptr && static_cast<const torch::autograd::AutogradMeta*>(meta)->torch::autograd::AutogradMeta::requires_grad();
+  const c10::AutogradMetaInterface* data = (impl->*exposed(AutogradOf())).get();
+  if (data == nullptr) return false;
+  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(data);
+  return meta->torch::autograd::AutogradMeta::requires_grad() || (meta->is_view_ && meta->requires_grad());
 }
 
 bool find_offset(PyObject* tensor) {

@@ -20,6 +20,7 @@ PyObject* tree_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   tree->checks = new std::vector<Check>;
   tree->captures = new std::vector<int32_t>;
   tree->tensors = new std::vector<TensorGuardPointer>;
+  tree->distincts = new std::vector<std::unique_ptr<Distinct>>;
   tree->state = new StatePointer;
   if (!tree_build(tree, nodes, captures, state)) {
     Py_DECREF(tree);
@@ -48,6 +49,7 @@ void tree_dealloc(PyObject* self) {
   delete tree->checks;
   delete tree->captures;
   delete tree->tensors;
+  delete tree->distincts;
   delete tree->state;
   Py_TYPE(self)->tp_free(self);
 }

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "guards/distinct.h"
 #include "guards/program.h"
 #include "guards/state.h"
 #include "guards/tensor.h"
@@ -24,7 +25,7 @@ enum class Access : uint8_t {
 
 enum class Kind : uint8_t {
   type, id, equals, len, dict_keys, tensor, class_attrs, no_item, empty, truth, same_as, not_same_as, range,
-  int_program, item_if_any, empty_items,
+  int_program, item_if_any, empty_items, distinct,
 };
 
 // A call walks nodes and checks in order: each fills one cache line.
@@ -58,6 +59,7 @@ struct alignas(64) Check {
     Py_ssize_t high = 0;    // range
     PyObject* hint_type;    // class_attrs: the type that passed last (compared only)
     const TensorGuard* tensor;  // tensor: the tree's
+    const Distinct* distinct;   // distinct: the tree's
   };
   Ref object;   // payload as given; a weak reference for `id` where possible
   Ref key_set;  // no_item with many keys: they as a set, if all are exact strings
@@ -72,6 +74,7 @@ struct GuardTree {
   std::vector<Check>* checks;
   std::vector<int32_t>* captures;
   std::vector<TensorGuardPointer>* tensors;  // each kind of tensor once, however many nodes ask for it
+  std::vector<std::unique_ptr<Distinct>>* distincts;  // of the checks
   StatePointer* state;  // nullptr inside: not checked
   bool precision;                 // some tensor is on a device where compiled code may have fixed the matmul precision
   bool holds;                     // some node makes new objects, so every value is held during a match

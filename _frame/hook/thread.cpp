@@ -65,4 +65,9 @@ bool region_exit() {
   return true;
 }
 
+PyObject* thread_owner() {
+  Owner* owner = this_thread.owner;
+  return Py_NewRef(owner != nullptr && owner->object != nullptr ? owner->object : Py_None);
+}
+
 }  // namespace dyncomp

@@ -62,4 +62,7 @@ class Scope {
 bool region_enter(Owner* owner);  // retains; false with an exception
 bool region_exit();               // false with an exception if there is none
 
+// The owner in force in this thread: a new reference, None if no frame is a candidate.
+PyObject* thread_owner();
+
 }  // namespace dyncomp

@@ -3,16 +3,15 @@
     i*b + j  with i < a, j < b      ->  not negative, and below a*b
     a*b*12 over 4*b                 ->  3*a
 
-`index` asks these questions itself, and imports this module at its end.
+`polynomial` and `division` ask these questions themselves: `polynomial` imports this module at its end.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
 
-from dyncomp.codegen.ir.index import (
-    ONE,
+from dyncomp.codegen.ir import ranges, terms
+from dyncomp.codegen.ir.polynomial import (
     ZERO,
     Atom,
     FloorDiv,
@@ -25,20 +24,9 @@ from dyncomp.codegen.ir.index import (
     Undecided,
     Var,
     as_index,
-    bounds,
-    coefficient_of,
     const,
-    sizes_in,
-    substitute,
-    variables,
+    product,
 )
-
-
-def product(parts: Iterable[Atom]) -> Index:
-    out = ONE
-    for part in parts:
-        out = out * part
-    return out
 
 
 def upper_bound(index: IndexLike) -> int | None:
@@ -48,7 +36,7 @@ def upper_bound(index: IndexLike) -> int | None:
         atom = index.terms[0][0]
         found = [b for b in (upper_bound(atom.a), upper_bound(atom.b)) if b is not None]
         return min(found) + index.const if found else None
-    span = bounds(index)
+    span = ranges.bounds(index)
     return None if span is None else span[1]
 
 
@@ -69,7 +57,7 @@ def nonnegative(index: Index) -> bool:
     Divisions and minima are replaced by a bound, variables by an end of their range, and sizes by their least value
     plus a rest: what then has no negative coefficient is not negative.
     """
-    span = bounds(index)
+    span = ranges.bounds(index)
     if span is not None:
         return span[0] >= 0
     try:
@@ -90,10 +78,10 @@ def _nonnegative(index: Index) -> bool:
         if step is None:
             break
         index = step
-    sizes = {a: as_index(a) + a.low for a in sizes_in(index)}
+    sizes = {a: as_index(a) + a.low for a in terms.sizes_in(index)}
     if any(not isinstance(part, Size) for term, _ in index.terms for part in _parts(term)):
         return False
-    shifted = substitute(index, sizes)
+    shifted = terms.substitute(index, sizes)
     return shifted.const >= 0 and all(coef >= 0 for _, coef in shifted.terms)
 
 
@@ -131,7 +119,7 @@ def _least(part: Atom, factor: Index) -> Index:
 def _most(part: Atom, factor: Index) -> Index:
     """At most part * factor, for a factor that is not positive."""
     if isinstance(part, Mod):
-        whole = nonnegative(part.num) and bounds(part.num) is not None and bounds(part.den) is None
+        whole = nonnegative(part.num) and ranges.bounds(part.num) is not None and ranges.bounds(part.den) is None
         return (part.num if whole else part.den - 1) * factor
     if isinstance(part, FloorDiv):  # den * (num // den) <= num
         times, rest = divided(factor, part.den)
@@ -146,17 +134,17 @@ def _most(part: Atom, factor: Index) -> Index:
 
 def _without_variable(index: Index) -> Index | None:
     """A lower bound without one of the variables, innermost first; None if there is none."""
-    found = variables(index)
+    found = terms.variables(index)
     for var in sorted(found, key=lambda v: v.name):
-        if any(var in variables(other.extent) for other in found if other is not var):
+        if any(var in terms.variables(other.extent) for other in found if other is not var):
             continue
-        factor = coefficient_of(index, var)
+        factor = terms.coefficient_of(index, var)
         if factor is None:
             raise _Unbounded
         if nonnegative(factor):
-            return substitute(index, {var: ZERO})
+            return terms.substitute(index, {var: ZERO})
         if nonnegative(-factor):
-            return substitute(index, {var: var.extent - 1})
+            return terms.substitute(index, {var: var.extent - 1})
         raise _Unbounded
     return None
 

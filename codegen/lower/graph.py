@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,17 +17,20 @@ from torch import fx
 from dyncomp import config, counters, log
 from dyncomp.codegen.ir.index import Index, Undecided
 from dyncomp.codegen.ir.real import Real
-from dyncomp.codegen.ir.types import FROM_TORCH
+from dyncomp.codegen.ir.types import FROM_TORCH, TO_TORCH
 from dyncomp.codegen.lower.accumulate import Call, Rows, in_place_call
 from dyncomp.codegen.lower.builder import Lowering, vars_of
-from dyncomp.codegen.lower.linear import better_product
+from dyncomp.codegen.lower.linear import better_product, linear_call
 from dyncomp.codegen.lower.overload import with_number
+from dyncomp.codegen.lower.pointwise_convolution import convolution, convolution_backward
 from dyncomp.codegen.lower.recorder import Recorder
 from dyncomp.codegen.lower.registry import LOWERINGS, Lower
 from dyncomp.codegen.lower.rounding import round_results
 from dyncomp.codegen.lower.symbols import SizedNode, Symbols, has_symbols
-from dyncomp.codegen.lower.tensor import ExternCall, Pointwise, Storage, Tensor, View
+from dyncomp.codegen.lower.tensor import ExternCall, Pointwise, Storage, Tensor, View, contiguous_strides
 from dyncomp.fake.facts import facts_of
+
+CHECK = "aten._assert_scalar.default"
 
 
 @dataclasses.dataclass
@@ -63,12 +67,13 @@ class _GraphLowering:
         self.env: dict[fx.Node, Any] = {}
         sizes = getattr(aten, "sizes", None)
         self.symbols = None if sizes is None else Symbols(sizes.env)
+        self.late: set[Any] = set() if sizes is None else sizes.late_nodes()
         self.out = LoweredGraph(
             [], {}, self.lx.tensors, [], [], [], [], Counter(), {}, self.symbols, getattr(aten, "consumed", ())
         )
 
     def run(self) -> LoweredGraph:
-        for node in self.aten.graph.nodes:
+        for node in self._nodes():
             if node.op == "placeholder":
                 self.env[node] = self._input(node)
             elif node.op == "get_attr":
@@ -79,6 +84,20 @@ class _GraphLowering:
         for rule in self.aten.outputs:
             self.out.outputs.append(("node", self.env[rule[1]]) if rule[0] == "node" else self._numbers(rule))
         return self.out
+
+    def _nodes(self) -> list[fx.Node]:
+        """The graph's nodes; checks as soon as their numbers are there, since what they say is taken for granted everywhere."""
+        nodes = list(self.aten.graph.nodes)
+        sizes = getattr(self.aten, "sizes", None)
+        if sizes is None or not sizes.checked_while_running:
+            return nodes
+        places = {node: place for place, node in enumerate(nodes)}
+        when, results = sizes.when(places), sizes.program.results
+        after = dict(places)
+        for node in nodes:
+            if str(node.target) == CHECK and hasattr(node.args[0], "truth"):
+                after[node] = when[results[sizes.place_of_fact(node.args[0])]]
+        return sorted(nodes, key=lambda node: (after[node], places[node]))
 
     def _numbers(self, tree: Any) -> Any:
         return tree if self.symbols is None else self.symbols.tree(tree)
@@ -119,10 +138,17 @@ class _GraphLowering:
         if self.symbols is not None:
             args, kwargs = self.symbols.tree((tuple(args), dict(kwargs)))
         if node.target.__name__ == "getitem":  # type: ignore[union-attr]
-            return args[0][args[1]]  # type: ignore[index]
+            item: Any = args[0][args[1]]  # type: ignore[index]
+            if node in self.late:
+                item.origin[1].gives.append((node, item.origin[2]))
+            return item
         name = str(node.target)
+        if node in self.late or name == CHECK:
+            return self._extern(node, name, val, args, kwargs)
         if (direct := self._in_place(node, args, kwargs)) is not None:
             return self._add_call(direct, val) if isinstance(direct, ExternCall) else direct
+        if (products := self._as_products(node, args, kwargs)) is not None:
+            return products
         lower = LOWERINGS.get(name)
         if lower is not None and _all_loopable((args, kwargs)):
             self.lx.begin(node.name, (name, _plain_key((args, tuple(sorted(kwargs.items()))))))
@@ -155,6 +181,35 @@ class _GraphLowering:
             found.name, found.overload, found.args, found.kwargs, note=node.name, aliases=True, in_place=True
         )
 
+    def _as_products(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        """What matrix products, and loops around them, do better than the node's own call; None: nothing."""
+        rule = _PRODUCTS.get(str(node.target))
+        if rule is None or not self.kernels or self.symbols is not None or kwargs or not _all_loopable(args):
+            return None
+        self.lx.begin(node.name, (str(node.target), _plain_key(args)))
+        made = len(self.lx.tensors)
+
+        def product(a: Tensor, b: Tensor) -> Storage:
+            nonlocal made
+            self.out.program.extend(self.lx.tensors[made:])
+            made = len(self.lx.tensors)
+            call = ExternCall("aten::mm", "", (a, b), {}, note=node.name)
+            if (better := linear_call(a, b, None)) is not None:
+                call.name, call.overload, call.args = better
+            shape = (a.shape[0], b.shape[1])
+            out = Storage(shape, a.dtype, contiguous_strides(shape), node.name, ("call",), origin=("call", call, 0))
+            self.out.torch_dtypes[id(out)] = TO_TORCH[a.dtype]
+            call.results = [out]
+            call.tensors = tuple(_tensors_in(call.args))
+            self.out.calls.append(call)
+            self.out.program.append(call)
+            self.out.fallbacks[call.name] += 1
+            return out
+
+        result = rule(self.lx, node, args, product)
+        self.out.program.extend(self.lx.tensors[made:])
+        return result
+
     def _lowered(self, lower: Lower, node: fx.Node, val: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.symbols is None:
             return lower(self.lx, node, *args, **kwargs)
@@ -183,6 +238,9 @@ class _GraphLowering:
             call.name, call.overload, call.args = better
             call.kwargs = {}
         call.ordered = has_order(target)
+        if node in self.late:
+            call.gives.append((node, 0))
+        call.barrier = name == CHECK or bool(self.late & {node, *node.users})
         call.aliases = any(r.alias_info is not None for r in schema.returns)
         call.listed = len(schema.returns) == 1 and isinstance(val, (tuple, list))
         return self._add_call(call, val, bool(schema.returns))
@@ -203,6 +261,12 @@ class _GraphLowering:
         storage = self._storage(val, name, ("call", call, position))
         storage.offset = val.storage_offset()
         return storage
+
+
+_PRODUCTS: dict[str, Callable[..., Any]] = {
+    "aten.convolution.default": convolution,
+    "aten.convolution_backward.default": convolution_backward,
+}
 
 
 def has_order(op: Any) -> bool:

@@ -28,23 +28,26 @@ def better_product(node: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """The call to make in place of this one, or None."""
     name = str(node.target)
     if name == "aten.mm.default" and not kwargs:
-        x, matrix = args
-        return _linear(node, x, matrix, None)
-    if name == "aten.addmm.default" and all(scale == 1 for scale in kwargs.values()):
+        x, matrix, bias = *args, None
+    elif name == "aten.addmm.default" and all(scale == 1 for scale in kwargs.values()):
         bias, x, matrix = args
-        return _linear(node, x, matrix, bias)
-    return None
+    else:
+        return None
+    return linear_call(x, matrix, bias) if _is_plain(node) else None
 
 
-def _linear(node: Any, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Call | None:
+def linear_call(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Call | None:
+    """The same for x @ matrix + bias, all of them float32 on the CPU."""
     (rows, inner), columns = x.shape, matrix.shape[1]
-    if hint(rows) < LEAST_ROWS or hint(rows * inner * columns) < LEAST_PRODUCTS or x.strides != (inner, 1):
+    if hint(rows) < LEAST_ROWS or hint(rows * inner * columns) < LEAST_PRODUCTS:
+        return None
+    if x.strides not in ((inner, 1), (1, rows)):
         return None
     if matrix.strides not in ((1, inner), (columns, 1)):
         return None
     if bias is not None and (bias.shape, bias.strides) != ((columns,), (1,)):
         return None
-    if not (_is_plain(node) and _has_onednn()):
+    if not _has_onednn():
         return None
     return "mkldnn::_linear_pointwise", "", (x, _transposed(matrix), bias, "none", (), "")
 

@@ -31,7 +31,9 @@ COMPARISONS = "eq ne lt le gt ge".split()
 LOGICAL = {"logical_and": "and", "logical_or": "or", "logical_xor": "xor"}
 BITWISE = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}
 SHIFTS = {"bitwise_left_shift": "shl", "bitwise_right_shift": "shr", "__lshift__": "shl", "__rshift__": "shr"}
-FLOAT_BINARY = {"atan2": "atan2", "hypot": "hypot", "nextafter": "nextafter", "copysign": "copysign"}
+FLOAT_BINARY = {"atan2": "atan2", "hypot": "hypot", "copysign": "copysign"}
+# Ops whose result depends on the spacing of the very type, which half types lose when they are computed in float.
+SPACING = {"nextafter": "nextafter"}
 EXTREMA = {"maximum": "maximum", "minimum": "minimum", "fmax": "fmax", "fmin": "fmin"}
 OVERLOADS = ("Tensor", "Scalar", "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor", "default")
 
@@ -104,6 +106,14 @@ def _binary(ir: str, allowed: frozenset[str]) -> Callable[..., Any]:
     return lower
 
 
+def _in_own_type(ir: str) -> Callable[..., Any]:
+    def lower(lx: Lowering, node: Any, x: Operand, y: Operand) -> Any:
+        work = work_type([x, y])
+        return result(lx, node, simple(ir), [x, y], work) if work in FLOATS else None
+
+    return lower
+
+
 def _logical(ir: str) -> Callable[..., Any]:
     def lower(lx: Lowering, node: Any, x: Operand, y: Operand) -> Any:
         return result(lx, node, simple(ir), [x, y], "bool")
@@ -122,6 +132,7 @@ def _register_tables() -> None:
         (BITWISE, lambda ir: _binary(ir, INTS | {"bool"})),
         (SHIFTS, lambda ir: _binary(ir, INTS)),
         (FLOAT_BINARY, lambda ir: _binary(ir, FLOATS)),
+        (SPACING, _in_own_type),
         (EXTREMA, _extremum),
     ]
     for table, make in families:
@@ -353,7 +364,7 @@ def pow_scalar(lx: Lowering, node: Any, x: Any, exponent: Any) -> Any:
             return None
         return result(lx, node, lambda b, v: integer_power(b, v, int(exponent)), [x], work)
     known = POWERS.get(float(exponent))
-    if known is not None:
+    if known is not None and not (work == "f16" and exponent in (0.5, -0.5)):  # float16 goes through pow(): -0.0, -inf
         inner = (lambda b, v: rounded(b, v, work)) if work == "bf16" else (lambda b, v: v)
         return result(lx, node, lambda b, v: known(b, v, inner), [x], work)
     return result(lx, node, simple("pow"), [x, float(exponent)], work)

@@ -23,6 +23,7 @@ from dyncomp.fake.tensor import FakeTensor
 from dyncomp.shape.symbolic import is_symbolic, number_key
 
 LOWEST = -(1 << 62)
+_REGISTER = (1 << 63) - 1
 UNKNOWN = 64  # stands in for sizes that only running the program tells
 
 
@@ -121,8 +122,21 @@ class Symbols:
     def _index(self, expr: Any) -> Index:
         known = self._known.get(expr)
         if known is None:
-            known = self._known[expr] = self._translated(expr)
+            known = self._known[expr] = self._opaque_size(expr) if self._may_wrap(expr) else self._translated(expr)
         return known
+
+    def _may_wrap(self, expr: Any) -> bool:
+        """No guard keeps numbers that tracing may not look at within 64 bits: where sums and products of them leave these, the
+        plan's arithmetic notices, a kernel's does not.
+        """
+        if not (expr.is_Add or expr.is_Mul or expr.is_Pow):
+            return False
+        low, high = self.env.facts.range(expr)
+        return (low < -_REGISTER or high > _REGISTER) and self.env.is_unbacked(expr)
+
+    def _opaque_size(self, expr: Any) -> Index:
+        self._opaque += 1
+        return self._size(f"e{self._opaque - 1}", expr)
 
     def _translated(self, expr: Any) -> Index:
         if expr.is_Integer:
@@ -144,8 +158,7 @@ class Symbols:
             for _ in range(int(expr.exp)):
                 product = product * self._index(expr.base)
             return product
-        self._opaque += 1
-        return self._size(f"e{self._opaque - 1}", expr)
+        return self._opaque_size(expr)
 
     def _size(self, name: str, expr: Any) -> Index:
         self.meaning[name] = expr

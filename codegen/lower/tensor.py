@@ -137,6 +137,8 @@ class ExternCall:
 
     `ordered`: draws random numbers or may have effects, so it keeps its place among its kind. `aliases`: a result may share
     memory with an argument. `in_place`: it writes its first argument, which is the result, and which nothing else reads.
+    `barrier`: it gives numbers that the graph goes on with, or checks them, so what comes later in the program stays after
+    it. `gives`: the nodes whose numbers come from it, each with the position of the result whose sizes they are.
     """
 
     name: str
@@ -150,6 +152,8 @@ class ExternCall:
     listed: bool = False  # the results are one list
     aliases: bool = False
     in_place: bool = False
+    barrier: bool = False
+    gives: list[tuple[Any, int]] = dataclasses.field(default_factory=list)
 
 
 def contiguous_strides(shape: Shape) -> Shape:

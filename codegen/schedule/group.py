@@ -75,18 +75,21 @@ class Grouping:
         self.units: list[Unit] = []
         self.dependencies: list[int] = []
         self.unit_of: dict[Tensor, int] = {}
+        self.barrier = 0  # bit set of units: the last barrier so far and what it needs
         self.steps = 0
         self.born: list[int] = []  # step at which each unit began
 
     def add_call(self, call: ExternCall, after: ExternCall | None = None) -> None:
         """An ATen call; `after`: a call that must stay before it."""
         number = self._new_unit(call)
-        needs = 0
+        needs = self.barrier
         for tensor in call.tensors:
             needs |= self._needed(tensor)
         if after is not None:
             needs |= self._closure(self.units.index(after))
         self.dependencies[number] = needs
+        if call.barrier:
+            self.barrier = self._closure(number)
         for result in call.results:
             if result is not None:
                 self.unit_of[result] = number
@@ -187,6 +190,8 @@ class Grouping:
 
     def _order_allows(self, group: Group, candidate: _Candidate) -> bool:
         bit = 1 << group.number
+        if self.barrier & bit:
+            return False
         for read in candidate.reads:
             unit = self.unit_of.get(read.tensor)
             if unit is None or unit == group.number:
@@ -259,7 +264,7 @@ class Grouping:
             group.places.append((candidate.shape, tuple(place)))
         if (tensor.shape, index) not in group.places:
             group.places.append((tensor.shape, index))
-        needs = 0
+        needs = self.barrier
         for read in candidate.reads:
             if read.tensor not in group.members:
                 group.outside.add(read.tensor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import functools
 import math
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from dyncomp._frame import _exec
 from dyncomp.aot.printer import forward_source, graph_text
 from dyncomp.aot.run import Runner
 from dyncomp.aot.sizes import GraphSizes
@@ -61,9 +61,7 @@ class AtenGraph:
         """True if a mutated input shares memory with another input, which this graph was not traced for."""
         if not self.mutations:
             return False
-        storages = [t.untyped_storage()._cdata if isinstance(t, torch.Tensor) else None for t in inputs]
-        shared = collections.Counter(storages)
-        return any(shared[storages[index]] > 1 for index, _ in self.mutations)
+        return bool(_exec.shares_memory(inputs, [index for index, _ in self.mutations]))
 
     def run(self, *inputs: Any) -> tuple[Any, ...]:
         """Runs the graph op by op, write-backs and aliases included: the reference for every backend."""

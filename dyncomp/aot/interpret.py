@@ -10,6 +10,7 @@ import torch
 import torch.fx
 
 from dyncomp.aot.errors import Unsupported
+from dyncomp.aot.symbolic_power import is_symbolic_power, power
 from dyncomp.aot.tracer import TraceMode
 from dyncomp.errors import InternalError
 from dyncomp.fake import FakeError, FakeMode
@@ -50,7 +51,9 @@ def interpret(gm: torch.fx.GraphModule, inputs: list[Any], mode: TraceMode) -> A
         else:
             mode.under_autocast = torch._C._is_any_autocast_enabled()
             args, kwargs = load(node.args), load(node.kwargs)
-            if node.op == "call_method":
+            if is_symbolic_power(node.target, args, kwargs):
+                values[node] = power(*args)
+            elif node.op == "call_method":
                 values[node] = getattr(args[0], node.target)(*args[1:], **kwargs)
             else:
                 target = node.target if node.op == "call_function" else gm.get_submodule(node.target)

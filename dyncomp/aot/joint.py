@@ -41,6 +41,7 @@ from dyncomp.aot.tape import Input, Node, Tape, is_random, memory_root, parents
 from dyncomp.aot.verify import verify
 from dyncomp.fake.tensor import TensorMeta, make_fake
 from dyncomp.shape.layout import contiguous_strides
+from dyncomp.shape.symbolic import is_symbolic, number_key, plain
 from dyncomp.values.node_by_node import node_by_node
 from dyncomp.values.saved_state import SavedState
 
@@ -57,6 +58,7 @@ class JointGraph:
     numbers (`numbers`), and where sizes are symbolic the last one may be a tensor like `carrier` (see `_number_carrier`). After the saved values a backward takes the gradients of the raw outputs in its pattern; it returns one gradient
     for each input of `requiring`. `outputs`: rules of `aot.outputs`. `random`: the forward draws.
     `repeatable`: running `gm` again on the inputs as they are afterwards gives the same results.
+    `leaf_orders`: by pattern of a backward that was made, in which order eager's comes to the leaves (positions in `requiring`).
     `rebased`: (input, raw output): the input's new value is that raw output, and so is its history.
     """
 
@@ -78,6 +80,7 @@ class JointGraph:
     _likely: AtenGraph | None
     _positions: list[int]
     _state: SavedState
+    leaf_orders: dict[Pattern, list[int]]
     _facts: int | None = None
 
     def backward(self, pattern: Pattern, autocast: Autocast = ()) -> AtenGraph:
@@ -96,6 +99,7 @@ class JointGraph:
             tape, kept = clean(recording.tape, [*_nodes(recording.gradients), *saved])
             count = len(kept) - len(saved)
             graph = _build_backward(recording, tape, kept[count:], kept[:count], self.numbers, self.carrier, self.gm)
+            self.leaf_orders[pattern] = recording.leaf_order
         return graph
 
     def check_facts(self) -> None:
@@ -151,6 +155,7 @@ def _split(gm: torch.fx.GraphModule, fakes: list[Any], recording: Recording) -> 
         gm, fakes, forward, len(raw) + len(shown_numbers), outputs.differentiable, rules, recording.requiring,
         recording.rebased, saved, numbers, carrier,
         recording.pattern, [fake.meta for fake in outputs.raw], draws, repeatable, likely, [position[node] for node in nodes], SavedState(),
+        {recording.pattern: recording.leaf_order},
     )  # fmt: skip
 
 
@@ -168,10 +173,30 @@ def _number_carrier(env: ShapeEnv, inputs: list[Any], saved: list[Node]) -> tupl
 
 
 def _numbers_as_raw(rules: list[Rule], count: int) -> tuple[list[Rule], list[Any]]:
-    """Numbers among the outputs become raw outputs, after the `count` tensors: (rules, numbers)."""
-    numbers = [rule[1] for rule in rules if rule[0] == "number"]
-    rest = iter(range(count, count + len(numbers)))
-    return [("raw", next(rest)) if rule[0] == "number" else rule for rule in rules], numbers
+    """Numbers among the outputs and of views become raw outputs, after the `count` tensors: (rules, numbers)."""
+    numbers: list[Any] = []
+    places: dict[Any, tuple[str, int]] = {}
+
+    def raw(number: Any) -> Any:
+        number = plain(number)
+        if not is_symbolic(number):
+            return number
+        key = number_key(number)
+        if key not in places:
+            places[key] = ("raw", count + len(numbers))
+            numbers.append(number)
+        return places[key]
+
+    def settled(rule: Rule) -> Rule:
+        if rule[0] == "number":
+            number = raw(rule[1])
+            return number if isinstance(number, tuple) else ("const", number)
+        if rule[0] == "view":
+            kind, base, sizes, strides, offset, differentiable = rule
+            return kind, base, tuple(map(raw, sizes)), tuple(map(raw, strides)), raw(offset), differentiable
+        return rule
+
+    return [settled(rule) for rule in rules], numbers
 
 
 def _build_forward(

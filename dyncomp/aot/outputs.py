@@ -13,7 +13,7 @@ Rules, one a user output:
     ("output", j)         the very object of an earlier output
     ("view", ("input", i) | ("raw", k), sizes, strides, offset, differentiable)
                           alias; `offset` counts from the base's own first element; where it is not
-                          differentiable, autograd is told nothing of it
+                          differentiable, autograd is told nothing of it; the numbers may be symbolic
     ("number", n)         a number that follows from the sizes of the inputs
     ("const", value)      anything else
 """
@@ -28,7 +28,7 @@ import torch
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.store import Store, track_of
 from dyncomp.fake.tensor import FakeTensor, TensorMeta
-from dyncomp.shape.symbolic import SYMBOLIC, numbers_in
+from dyncomp.shape.symbolic import SYMBOLIC
 
 Rule = tuple[Any, ...]
 
@@ -151,6 +151,4 @@ def _check_history(value: FakeTensor) -> None:
 def _view(base: tuple[str, int], base_meta: TensorMeta, meta: TensorMeta, differentiable: bool) -> Rule:
     if meta.dtype != base_meta.dtype:
         raise Unsupported("an output that aliases memory under another dtype")
-    if any(numbers_in([meta.shape, meta.strides, meta.offset - base_meta.offset])):
-        raise Unsupported("an output with symbolic sizes that is a view")
     return ("view", base, meta.shape, meta.strides, meta.offset - base_meta.offset, differentiable)

@@ -16,6 +16,7 @@ import torch
 import torch.fx
 from torch.autograd.graph import GradientEdge
 
+from dyncomp._frame import _exec
 from dyncomp.aot.epilogue import exact_node
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.interpret import enter_inputs, flat, interpret, state_restored, typed_errors
@@ -42,7 +43,8 @@ class Recording:
 
     `gradients`: a rule for each input of `requiring`, as in `aot.epilogue`, where ("input", k) is tangent k
     and ("node", n) a node of the tape. `rebased`: (input, raw output that is its new value), for inputs that
-    were written with a gradient flowing; `mutations`: inputs written without.
+    were written with a gradient flowing; `mutations`: inputs written without. `leaf_order`: positions in `requiring` of the
+    leaves, in the order in which eager's backward comes to them.
     """
 
     recorder: Recorder
@@ -57,6 +59,7 @@ class Recording:
     pattern: Pattern
     tangents: list[Node]
     gradients: list[Rule]
+    leaf_order: list[int]
 
     @property
     def tape(self) -> Tape:
@@ -94,14 +97,20 @@ def record(
         pattern = pattern if pattern is not None else likely_pattern(outputs)
         chosen = [fake for fake, wanted in zip(outputs.raw, pattern, strict=True) if wanted]
         tangents = [_tangent(mode, len(fakes) + k, fake.meta) for k, fake in enumerate(chosen)]
+        leaf_order = _leaf_order(chosen, [fakes[i] for i in requiring])
         grads = _backward(mode, chosen, tangents, sought, autocast)
     rules = _gradient_rules(mode.recorder, grads, tangents)
     if any(is_random(node) for node in mode.recorder.tape[boundary:]):
         raise Unsupported("a backward that draws random numbers")
     nodes = [track_of(t).node for t in tangents]
     return Recording(
-        mode.recorder, env, boundary, fakes, requiring, outputs, raw, rebased, mutations, pattern, nodes, rules
+        mode.recorder, env, boundary, fakes, requiring, outputs, raw, rebased, mutations, pattern, nodes, rules, leaf_order
     )  # fmt: skip
+
+
+def _leaf_order(outputs: list[FakeTensor], requiring: list[FakeTensor]) -> list[int]:
+    places = {id(fake): place for place, fake in enumerate(requiring)}
+    return [places[id(leaf)] for leaf in _exec.backward_leaves(tuple(outputs)) if id(leaf) in places]
 
 
 def likely_pattern(outputs: Outputs) -> Pattern:

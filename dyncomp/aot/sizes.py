@@ -83,6 +83,10 @@ class GraphSizes:
         """The same for other numbers of the graph."""
         return GraphSizes(self.env, inputs, numbers, self._reads, self._facts)
 
+    def late_nodes(self) -> set[Any]:
+        """The nodes that give numbers while the graph runs."""
+        return {read.node for read in self._reads.values()}
+
     def place_of_fact(self, fact: Fact) -> int:
         """Which result of the program is the truth of a fact."""
         return self._first_fact + self._facts.index(fact)

@@ -19,7 +19,7 @@ from dyncomp.aot.optimizer_ops import LIST_PREFIXES, expand
 from dyncomp.aot.overlap import check_overlap
 from dyncomp.aot.store import Recorder, Store, Track, ViewStep, track_of
 from dyncomp.aot.tape import Constant, Input, Node
-from dyncomp.fake import constant, inplace
+from dyncomp.fake import constant, inplace, known_number
 from dyncomp.fake.facts import HIDDEN_WRITES, OpFacts, facts_of
 from dyncomp.fake.infer import infer
 from dyncomp.fake.mode import FakeMode
@@ -89,6 +89,8 @@ class TraceMode(FakeMode):
 
     def _functional(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
         known = constant.evaluate(facts, args, kwargs)
+        if known is None:
+            known = self._known_item(facts, args)
         if known is not None:
             literal = known.constant if type(known) is FakeTensor else None
             return known if literal is None else self._lift(literal)
@@ -103,7 +105,11 @@ class TraceMode(FakeMode):
         # Eager's marker for "view, but tell autograd nothing": in a graph it is a view like others.
         op = aten.view.default if facts.op is aten._unsafe_view.default else facts.op
         node = self._record(op, args, kwargs, result)
-        return self._track_results(result, node)
+        fakes = self._track_results(result, node)
+        constant.follow(facts, fakes, args, kwargs)
+        if self.env is not None:
+            known_number.follow(facts, fakes, args, kwargs)
+        return fakes
 
     def _record_late(self, facts: OpFacts, args: Any, kwargs: Any, result: Any) -> Any:
         """An operation that gives a number which the rest of the graph computes with; `result`: its metadata, or the number."""
@@ -135,6 +141,8 @@ class TraceMode(FakeMode):
         result = infer(facts.op, (base.meta, *self.metas(rest)), self.metas(more))
         fakes = self._view_results(facts, base, rest, more, result)
         constant.view(facts, base, fakes, (base, *rest), more)
+        if self.env is not None:
+            known_number.follow(facts, fakes, (base, *rest), more)
         return fakes
 
     def _view_results(self, facts: OpFacts, base: FakeTensor, rest: Any, kwargs: Any, result: Any) -> Any:

@@ -123,9 +123,7 @@ class _Backward:
         """The compiled backward for gradients of some differentiable outputs, while autocast is as it is now; None if
         there can be none.
         """
-        given = iter(asked)
-        pattern = tuple(yes and next(given) for yes in self.joint.differentiable)
-        autocast = tuple((d, torch.get_autocast_dtype(d)) for d in ("cpu", "cuda") if torch.is_autocast_enabled(d))
+        pattern, autocast = self._asked(asked)
         with COMPILE_LOCK, torch.no_grad():
             if (pattern, autocast) not in self.ready:
                 try:
@@ -137,9 +135,33 @@ class _Backward:
                     return None
             return self.ready[pattern, autocast]
 
+    def graph(self, asked: tuple[bool, ...]) -> tuple[aot.AtenGraph, list[Layout]]:
+        """The backward that `prepare` would compile, for who makes it part of a larger graph. Raises aot.Unsupported."""
+        pattern, autocast = self._asked(asked)
+        with COMPILE_LOCK, torch.no_grad():
+            return self.joint.backward(pattern, autocast), self._layouts(pattern)
+
+    def leaf_order(self, asked: tuple[bool, ...]) -> list[int]:
+        """In which order eager's backward would come to the inputs that are leaves: positions in `joint.requiring`."""
+        pattern, autocast = self._asked(asked)
+        with COMPILE_LOCK, torch.no_grad():
+            if pattern not in self.joint.leaf_orders:
+                self.joint.backward(pattern, autocast)
+            return self.joint.leaf_orders[pattern]
+
+    def _asked(self, asked: tuple[bool, ...]) -> tuple[tuple[bool, ...], Autocast]:
+        """Which raw outputs have a gradient, and autocast as it is now."""
+        given = iter(asked)
+        pattern = tuple(yes and next(given) for yes in self.joint.differentiable)
+        on = tuple((d, torch.get_autocast_dtype(d)) for d in ("cpu", "cuda") if torch.is_autocast_enabled(d))
+        return pattern, on
+
+    def _layouts(self, pattern: tuple[bool, ...]) -> list[Layout]:
+        return [_layout(tangent_meta(self.joint.raw_metas[k])) for k, asked in enumerate(pattern) if asked]
+
     def _compile(self, pattern: tuple[bool, ...], autocast: Autocast) -> tuple[Callable[..., Any], list[Layout]]:
         graph = self.joint.backward(pattern, autocast)
-        layouts = [_layout(tangent_meta(self.joint.raw_metas[k])) for k, asked in enumerate(pattern) if asked]
+        layouts = self._layouts(pattern)
         call = _hidden(self.trainer.build(graph, "backward"))
         self.joint.check_facts()
         return call, layouts

@@ -26,7 +26,7 @@ def lift(facts: OpFacts, literal: torch.Tensor) -> FakeTensor | None:
         return None
     fake = make_fake(meta_of_real(literal))
     # A private copy: the literal itself may be handed out and written by others.
-    remember(fake, _outside(literal.clone))
+    remember(fake, outside(literal.clone))
     return fake
 
 
@@ -46,13 +46,18 @@ def value_of(fake: FakeTensor) -> torch.Tensor | None:
     return fake.constant if fake.fake_storage.version == 0 else None
 
 
+def item_of(fake: FakeTensor) -> Any:
+    """The one number of a fake whose value is known, or None."""
+    known = value_of(fake)
+    return None if known is None else outside(known.item)
+
+
 def evaluate(facts: OpFacts, args: Any, kwargs: Any) -> Any:
     """A result that follows from known values alone, or None."""
     if facts.op is aten._local_scalar_dense.default and type(args[0]) is FakeTensor:
-        known = value_of(args[0])
-        return None if known is None else _outside(known.item)
+        return item_of(args[0])
     if _is_all_numbers(facts, args, kwargs):
-        literal = _outside(lambda: facts.op(*args, **kwargs))
+        literal = outside(lambda: facts.op(*args, **kwargs))
         fake = make_fake(meta_of_real(literal))
         remember(fake, literal)
         return fake
@@ -73,7 +78,7 @@ def view(facts: OpFacts, base: FakeTensor, result: Any, args: Any, kwargs: Any) 
     if base.constant is None or value_of(base) is None:
         return
     known = base.constant
-    value = _outside(lambda: facts.op(known, *args[1:], **kwargs))
+    value = outside(lambda: facts.op(known, *args[1:], **kwargs))
     if type(result) is FakeTensor:
         result.__dict__["constant"] = value
     else:
@@ -89,7 +94,7 @@ def follow(facts: OpFacts, result: Any, args: Any, kwargs: Any) -> None:
     if any(arg is _UNKNOWN for arg in known) or not any(isinstance(arg, torch.Tensor) for arg in known):
         return
     if not any(isinstance(arg, torch.Tensor | list | tuple) for arg in kwargs.values()):
-        remember(result, _outside(lambda: facts.op(*known, **kwargs)))
+        remember(result, outside(lambda: facts.op(*known, **kwargs)))
 
 
 _UNKNOWN = object()
@@ -114,6 +119,7 @@ def has_static_shape(facts: OpFacts, args: Any) -> bool:
     return False
 
 
-def _outside(call: Any) -> Any:
+def outside(call: Any) -> Any:
+    """The result of a call on real tensors, out of sight of every mode and of autograd."""
     with torch._C._DisableTorchDispatch(), torch._C._AutoDispatchBelowAutograd():
         return call()

@@ -41,6 +41,18 @@ def elementwise(
     return TensorMeta(shape, elementwise_strides(shape, operands), dtype, device)
 
 
+def laid_out(
+    result: TensorMeta, tensors: Sequence[TensorMeta], with_number: bool = False, common: torch.dtype | None = None
+) -> TensorMeta:
+    """`result` with the strides of eager's iterator over these operands. `common`: the dtype that they are computed in,
+    where it is not the result's.
+    """
+    operands = [(t.shape, _operand_strides(t, common or result.dtype)) for t in tensors]
+    if with_number and result.shape:
+        operands.append(((), ()))
+    return TensorMeta(result.shape, elementwise_strides(result.shape, operands), result.dtype, result.device)
+
+
 def _operand_strides(operand: TensorMeta, computed_in: torch.dtype | None) -> Ints:
     if computed_in is None or operand.dtype == computed_in or operand.device.type != "cpu":
         return operand.strides

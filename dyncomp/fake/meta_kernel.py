@@ -29,12 +29,12 @@ _MIXED_DEVICES = frozenset(
 
 def infer_by_meta_kernel(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs the operation on meta tensors; results are `TensorMeta`s in the same containers."""
-    env = env_of(_numbers((args, kwargs)))
+    env = env_of(numbers((args, kwargs)))
     memo = _memo if env is None else env.memo
     key: Any = None
     known = None
     try:
-        key = (op, _key(args), _key(kwargs), torch.get_default_dtype())
+        key = (op, key_of(args), key_of(kwargs), torch.get_default_dtype())
         known = memo.get(key)
     except TypeError:  # an argument that cannot be hashed, such as a generator
         pass
@@ -49,7 +49,7 @@ def infer_by_meta_kernel(op: torch._ops.OpOverload, args: tuple[Any, ...], kwarg
     return result
 
 
-def _numbers(value: Any) -> Iterator[Any]:
+def numbers(value: Any) -> Iterator[Any]:
     """All numbers in nested arguments, sizes of tensors included."""
     if type(value) is TensorMeta:
         yield from value.shape
@@ -57,21 +57,21 @@ def _numbers(value: Any) -> Iterator[Any]:
         yield value.offset
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _numbers(item)
+            yield from numbers(item)
     elif isinstance(value, dict):
-        yield from _numbers(list(value.values()))
+        yield from numbers(list(value.values()))
     else:
         yield value
 
 
-def _key(value: Any) -> Any:
+def key_of(value: Any) -> Any:
     kind = type(value)
     if kind is TensorMeta:
         return value.key
     if kind is list or kind is tuple:
-        return (kind, *map(_key, value))
+        return (kind, *map(key_of, value))
     if kind is dict:
-        return tuple((name, _key(item)) for name, item in value.items())
+        return tuple((name, key_of(item)) for name, item in value.items())
     # 1, 1.0 and True are equal as keys, and so are 0.0 and -0.0; only the former changes a shape or dtype.
     return (kind, number_key(value))
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dyncomp.fake import constant, inplace, late
+from dyncomp.fake import constant, inplace, known_number, late
 from dyncomp.fake.errors import DataDependentShape, DataDependentValue
 from dyncomp.fake.facts import QUERIES, Kind, OpFacts, facts_of
 from dyncomp.fake.infer import infer
@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # sympy comes with it, and static shapes never need it
 
 # torch composes them otherwise for tensors without data: they have shape rules, and stay whole in graphs too.
 _WHOLE = frozenset({torch.ops.aten.one_hot.default})
+_ITEM = torch.ops.aten._local_scalar_dense.default
 _COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
@@ -145,6 +146,8 @@ class FakeMode(TorchDispatchMode):
 
     def _functional(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
         known = constant.evaluate(facts, args, kwargs)
+        if known is None:
+            known = self._known_item(facts, args)
         if known is not None:
             return known
         result = self._late_result(facts, args, kwargs)
@@ -155,7 +158,18 @@ class FakeMode(TorchDispatchMode):
                 args[position].fake_storage.version += 1
         result = self._wrap(infer(facts.op, self.metas(args), self.metas(kwargs)), None)
         constant.follow(facts, result, args, kwargs)
+        if self.env is not None:
+            known_number.follow(facts, result, args, kwargs)
         return result
+
+    def _known_item(self, facts: OpFacts, args: Any) -> Any:
+        """The number that reading a tensor gives, where it follows from the numbers of the call."""
+        if facts.op is not _ITEM or self.env is None or type(args[0]) is not FakeTensor:
+            return None
+        number = known_number.number_of(args[0])
+        if number is not None:
+            return bool(number) if isinstance(number, torch.SymBool) else number
+        return None if self.takes_late and late.allowed(facts) else known_number.pinned_item(args[0])
 
     def _view(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
         base = args[0] if args else kwargs[facts.names[0]]
@@ -168,6 +182,8 @@ class FakeMode(TorchDispatchMode):
         result = infer(facts.op, self.metas(args), self.metas(kwargs))
         fake = self._wrap(result, base.fake_storage)
         constant.view(facts, base, fake, args, kwargs)
+        if self.env is not None:
+            known_number.follow(facts, fake, args, kwargs)
         return fake
 
     def _in_place(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:

@@ -2,7 +2,8 @@
 
 A rule takes the operation's arguments with every tensor replaced by its `TensorMeta` and returns the metadata
 of the results (one `TensorMeta`, or a tuple/list of them), or None to leave this call to the meta kernel,
-which also raises eager's error where the arguments are wrong.
+which also raises eager's error where the arguments are wrong. Where that kernel lays its results out otherwise
+than eager does, a layout corrects it: it takes the kernel's result and the same arguments.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ Rule = Callable[..., Any]
 RULES: dict[torch._ops.OpOverload, Rule] = {}
 # Operations of eager's elementwise iterator, whose in-place forms refuse memory that overlaps itself.
 ELEMENTWISE: set[torch._ops.OpOverload] = set()
+LAYOUTS: dict[torch._ops.OpOverload, Rule] = {}
 
 
 def find_op(name: str) -> torch._ops.OpOverload | None:
@@ -42,6 +44,26 @@ def rule(names: str) -> Callable[[Rule], Rule]:
 
     def enter(function: Rule) -> Rule:
         register(names, function)
+        return function
+
+    return enter
+
+
+def register_layout(names: str, function: Rule, elementwise: bool = False) -> None:
+    """Enters one layout for the space-separated operations; a second one for an operation is refused."""
+    for op in filter(None, map(find_op, names.split())):
+        if op in LAYOUTS:
+            raise ValueError(f"two layouts for {op}")
+        LAYOUTS[op] = function
+        if elementwise:
+            ELEMENTWISE.add(op)
+
+
+def layout(names: str) -> Callable[[Rule], Rule]:
+    """Decorator form of `register_layout`."""
+
+    def enter(function: Rule) -> Rule:
+        register_layout(names, function)
         return function
 
     return enter

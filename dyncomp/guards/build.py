@@ -65,13 +65,21 @@ class TreePlan:
     nodes: list[TreeNode]
     captures: list[int]
 
+    def places(self) -> tuple[Source, ...]:
+        """What each node is, for the words about a failed check."""
+        return tuple([node.source for node in self.nodes])
+
     def index(self, source: Source) -> int:
         return next(i for i, node in enumerate(self.nodes) if node.source == source)
 
 
 def build_tree(records: Iterable[GuardRecord], captures: Sequence[Source], state: Any = None) -> Any:
     """The `_core.GuardTree` of these facts; `state` defaults to the global state now."""
-    tree = plan(records, captures)
+    return native(plan(records, captures), state)
+
+
+def native(tree: TreePlan, state: Any = None) -> Any:
+    """The `_core.GuardTree` of a plan; `state` defaults to the global state now."""
     return _core.GuardTree(
         [node.row() for node in tree.nodes], tree.captures, _core.global_state() if state is None else state
     )
@@ -101,11 +109,12 @@ def plan(records: Iterable[GuardRecord], captures: Sequence[Source]) -> TreePlan
         if relation.kind == "int_program":
             _add_program(nodes, place, relation.payload)
             continue
-        kind = "not_same_as" if relation.kind == "distinct" else relation.kind
-        for other in relation.related():
-            early, late = sorted((place[relation.source], place[other]))
-            if early != late:
-                nodes[late].checks.append((kind, early))
+        if relation.kind == "distinct":
+            _add_distinct(nodes, place, *relation.payload)
+            continue
+        early, late = sorted((place[relation.source], place[relation.payload]))
+        if early != late:
+            nodes[late].checks.append((relation.kind, early))
     return TreePlan(nodes, [place[source] for source in captures])
 
 
@@ -114,6 +123,24 @@ def _add_program(nodes: list[TreeNode], place: dict[Source, int], program: Progr
     inputs = tuple([(place[number.source], number.what, number.dim) for number in program.inputs])
     last = max(index for index, _, _ in inputs)
     nodes[last].checks.append(("int_program", (inputs, program.code, program.texts)))
+
+
+def _add_distinct(
+    nodes: list[TreeNode], place: dict[Source, int], groups: tuple[tuple[Source, ...], ...], others: tuple[Source, ...]
+) -> None:
+    """Sits on the last of its nodes; a node counts where it first stands."""
+    seen: set[int] = set()
+
+    def fresh(sources: tuple[Source, ...]) -> tuple[int, ...]:
+        numbers = dict.fromkeys(place[source] for source in sources)
+        found = tuple([number for number in numbers if number not in seen])
+        seen.update(found)
+        return found
+
+    apart = tuple([numbers for group in groups if (numbers := fresh(group))])
+    payload = apart, fresh(others)
+    if len(seen) > 1:
+        nodes[max(seen)].checks.append(("distinct", payload))
 
 
 def _order(sources: Iterable[Source], facts: dict[Source, list[GuardRecord]]) -> list[Source]:

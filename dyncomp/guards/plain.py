@@ -53,6 +53,9 @@ def export(records: Iterable[GuardRecord], captures: Sequence[Source]) -> Plain:
         related = [place(other) for other in record.related()]
         if record.kind == "int_program":
             payload: Plain = _encode_program(record.payload, related)
+        elif record.kind == "distinct":
+            groups, others = record.payload
+            payload = [[[place(source) for source in group] for group in groups], [place(source) for source in others]]
         else:
             payload = related if record.kind in RELATIONS else encode(record.expected())
         facts.append([place(record.source), record.kind, payload, list(record.user_line or ()) or None])
@@ -68,8 +71,11 @@ def load(data: Plain) -> tuple[list[GuardRecord], list[Source]]:
     for place, kind, payload, line in data["records"]:
         if kind == "int_program":
             value: Any = _load_program(payload, sources)
+        elif kind == "distinct":
+            groups, others = payload
+            value = tuple([tuple([sources[i] for i in g]) for g in groups]), tuple([sources[i] for i in others])
         elif kind in RELATIONS:
-            value = _load_related(kind, [sources[i] for i in payload])
+            value = sources[payload[0]]
         else:
             value = decode(payload)
         records.append(GuardRecord(sources[place], kind, value, tuple(line) if line else None))
@@ -85,10 +91,6 @@ def _load_program(data: Plain, sources: list[Source]) -> Program:
     inputs, code, texts = data
     numbers = tuple([Number(sources[place], what, dim) for place, what, dim in inputs])
     return Program(numbers, decode(code), (), tuple(texts))
-
-
-def _load_related(kind: str, others: list[Source]) -> Any:
-    return tuple(others) if kind == "distinct" else others[0]
 
 
 def _source_row(source: Source, base: int) -> Plain:

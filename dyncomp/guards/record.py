@@ -20,7 +20,7 @@ SINGLE_KINDS = frozenset({"type", "id", "equals", "len", "dict_keys", "tensor", 
 MULTI_KINDS = frozenset(
     {"class_attrs", "no_item", "item_if_any", "same_as", "not_same_as", "distinct", "range", "int_program"}
 )
-# Their payload is another Source; for `distinct`, a tuple of Sources that are all other objects; for
+# Their payload is another Source; for `distinct`, (groups, others): tuples of (tuples of) Sources, as in the check; for
 # `int_program`, a `shape.int_program.Program` whose inputs are `Number`s (the record's source is that of the first).
 RELATIONS = frozenset({"same_as", "not_same_as", "distinct", "int_program"})
 _WEAK_KINDS = frozenset({"id", "type"})
@@ -75,7 +75,10 @@ class GuardRecord:
             return ()
         if self.kind == "int_program":
             return tuple(number.source for number in self.payload.inputs)
-        return self.payload if self.kind == "distinct" else (self.payload,)
+        if self.kind == "distinct":
+            groups, others = self.payload
+            return tuple([source for group in (*groups, others) for source in group])
+        return (self.payload,)
 
     def __str__(self) -> str:
         return describe(self)
@@ -141,7 +144,13 @@ def describe(record: GuardRecord) -> str:
         case "not_same_as":
             return f"{source} is not {value}"
         case "distinct":
-            return f"{source} is none of {', '.join(map(str, value))}"
+            groups, others = value
+            apart = [" or ".join(map(str, group)) for group in groups]
+            text = "" if len(apart) == 1 else f"{', '.join(apart)} are different objects"
+            if not others:
+                return text
+            each = apart[0] if len(apart) == 1 else f"{text}, and each"
+            return f"{each} is none of {', '.join(map(str, others))}"
         case "int_program":
             return "; ".join(value.texts)
         case "range":

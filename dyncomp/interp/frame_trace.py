@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -50,6 +50,7 @@ class FrameTrace:
     records: list[GuardRecord] = dataclasses.field(default_factory=list)
     breaks: list[BreakRecord] = dataclasses.field(default_factory=list)
     skipped: BreakRecord | None = None
+    for_now: bool = False  # skipped for what this call brought; another one may be worth compiling
     captures: list[Source] = dataclasses.field(default_factory=list)
     run_code: RunCode | None = None
     sizes: Sizes | None = None
@@ -88,11 +89,9 @@ def trace_frame(func: types.FunctionType, args: tuple[Any, ...], context: Any) -
                 duck = False
                 continue
             if record is not None and not _worth_splitting(trace):
-                return _skip(record)
+                return FrameTrace(skipped=record, for_now=True)
             if record is None and _is_idle(trace) and not getattr(context, "fullgraph", False):
-                return _skip(
-                    _here(code, "nothing-to-compile", f"{code.co_qualname} runs no tensor operation")
-                )
+                return _idle(trace, result)
             return _finish(trace, result, record)
         except SkipFrame as error:
             return _skip(_here(code, error.reason, error.detail, error.hint))
@@ -148,10 +147,24 @@ def _break_record(trace: Trace, reason: str, detail: str, hint: str, carrier: An
 def _worth_splitting(trace: Trace) -> bool:
     """A frame that has met no tensor yet and was given none is left alone: what it calls is a candidate by
     itself."""
-    if trace.inputs or len(trace.graph.nodes):
-        return True
-    held = [*trace.args, *(_contents(cell) for cell in trace.func.__closure__ or ())]
-    return any(_has_tensors(obj) for obj in held)
+    return bool(trace.inputs or len(trace.graph.nodes)) or reaches_tensors(trace.func, trace.args)
+
+
+def reaches_tensors(func: types.FunctionType, args: Iterable[Any]) -> bool:
+    """True if the arguments or the closure hold a tensor or a module."""
+    return any(_has_tensors(obj) for obj in (*args, *(_contents(cell) for cell in func.__closure__ or ())))
+
+
+def _idle(trace: Trace, result: Value | None) -> FrameTrace:
+    """Plain Python runs such a frame fastest. The facts tell which calls are like this one, where they can be told."""
+    code = trace.func.__code__
+    skipped = _here(code, "nothing-to-compile", f"{code.co_qualname} runs no tensor operation")
+    try:
+        done = _finish(trace, result, None)
+    except (GraphBreak, Unreconstructible):
+        return FrameTrace(skipped=skipped, for_now=True)
+    done.skipped, done.for_now = skipped, True
+    return done
 
 
 def _is_idle(trace: Trace) -> bool:

@@ -31,6 +31,8 @@ BREAKING_MODULES: dict[str, str] = {
     "socket": "side-effect",
     "ast": "unsupported-call",
 }
+# Modules of this package whose functions stand in the place of a user's.
+_FOLLOWED = ("dyncomp.entry", "dyncomp.compiled_autograd.steps")
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 
@@ -55,7 +57,7 @@ def refuse(function: FunctionValue) -> None:
     reason = BREAKING_MODULES.get(module) or BREAKING_MODULES.get(package)
     if reason is not None:
         raise GraphBreak(reason, f"call of {module}.{function.qualname}")
-    if package == "dyncomp" and module != "dyncomp.entry":
+    if package == "dyncomp" and module not in _FOLLOWED:
         raise GraphBreak("unsupported-call", f"call of {module}.{function.qualname}")
     if function.code.co_flags & _ASYNC:
         raise GraphBreak("generator", f"{function.qualname} is asynchronous")

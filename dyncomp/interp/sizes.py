@@ -90,11 +90,12 @@ class Sizes:
             self._note(tensor, source, sizes, marks)
             return None
         env = self.begin()
+        apart: set[Any] = set()  # height and width of a square image are two numbers all the same
 
         def size_at(dim: int) -> Any:
             if dim not in symbolic:
                 return sizes[dim]
-            return _create(env, sizes[dim], Number(source, "size", dim), marks.get(dim))
+            return _create(env, sizes[dim], Number(source, "size", dim), marks.get(dim), apart)
 
         def stride_at(dim: int) -> Any:
             if rank + dim not in open_dims:
@@ -186,9 +187,9 @@ class Sizes:
         self._asker = lambda: ("?", 0)
 
 
-def _create(env: ShapeEnv, size: int, origin: Number, mark: size_marks.SizeMark | None) -> Any:
+def _create(env: ShapeEnv, size: int, origin: Number, mark: size_marks.SizeMark | None, apart: set[Any]) -> Any:
     if mark is None:
-        return env.create_int(size, origin)
+        return env.create_int(size, origin, apart=apart)
     if mark.kind == "unbacked":
         low, high = (0 if mark.low is None else mark.low), mark.high
         if size < low or high is not None and size > high:

@@ -6,7 +6,6 @@ Trace(func, args, context, stop).run()  ->  the value that the frame returns, th
 from __future__ import annotations
 
 import builtins
-import operator
 import sys
 import types
 import weakref
@@ -14,36 +13,27 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import torch
-from torch import fx
 
-from dyncomp import config, marks
+from dyncomp import marks
 from dyncomp.bytecode.canonical import canonical
 from dyncomp.bytecode.continuation import is_resume, locate
 from dyncomp.bytecode.handled import handled_slots
-from dyncomp.errors import GraphBreak, InternalError
-from dyncomp.fake import DataDependentShape, DataDependentValue, FakeMode, NoShapeRule, OtherLayout
-from dyncomp.fake.errors import is_own_fault
-from dyncomp.fake.tensor import FakeTensor
-from dyncomp.guards.number import pinned_offset
+from dyncomp.errors import GraphBreak
 from dyncomp.guards.record import GuardList
 from dyncomp.guards.source import ClassAttr, Const, Func, FuncCode, FuncGlobals, Local, Source, Type, Weak
 from dyncomp.interp.effects import Effects
 from dyncomp.interp.inline import inline
 from dyncomp.interp.lifetimes import Watch, kept_variables
 from dyncomp.interp.machine import Frame, StopTracing, UnreadArgument
-from dyncomp.interp.number_nodes import NumberNodes
-from dyncomp.interp.rerun import may_fail
-from dyncomp.interp.runtime_checks import RuntimeChecks
-from dyncomp.interp.sizes import Sizes
-from dyncomp.shape.errors import DataDependent
+from dyncomp.interp.trace_graph import TraceGraph
 from dyncomp.shape.symbolic import is_symbolic
-from dyncomp.values import number_calls, registry
+from dyncomp.values import registry
 from dyncomp.values.base import PyRaise, Value
 from dyncomp.values.builtin import BuiltinValue
 from dyncomp.values.constant import ConstantValue, fold_call
 from dyncomp.values.exception import ExceptionValue
 from dyncomp.values.function import BoundMethodValue, FunctionValue
-from dyncomp.values.instance import HEAP_TYPE, InstanceValue, OpaqueValue
+from dyncomp.values.instance import HEAP_TYPE, OpaqueValue
 from dyncomp.values.klass import ClassValue
 from dyncomp.values.mapping import DictValue
 from dyncomp.values.pymodule import PyModuleValue
@@ -51,7 +41,6 @@ from dyncomp.values.sequence import ListValue, TupleValue
 from dyncomp.values.sets import SetValue
 from dyncomp.values.slices import SliceValue
 from dyncomp.values.sym_number import wrap_number
-from dyncomp.values.tensor_numbers import KNOB_HINT
 
 # Values without an identity that a program could rely on: never shared between two sources.
 _NO_IDENTITY = (tuple, torch.Size, frozenset, int)
@@ -63,7 +52,7 @@ _FIXED_TYPES = (
 _PINNED_ROOTS = (Const, Weak, FuncGlobals)
 
 
-class Trace:
+class Trace(TraceGraph):
     def __init__(
         self,
         func: types.FunctionType,
@@ -72,24 +61,14 @@ class Trace:
         stop: int | None = None,
         duck: bool = True,
     ):
-        self.func, self.args, self.context, self.stop = func, args, context, stop
-        self.graph = fx.Graph()
-        self.fake_mode = FakeMode()
-        self.fake_mode.takes_late = True
-        self.sizes = Sizes(context, func.__code__, self.user_line, self.fake_mode, duck)
-        self._numbers = NumberNodes(self.graph, self._tensor_node, self._int_node)
-        self.checks = RuntimeChecks(self.graph, self._numbers, self.sizes)
+        self.func, self.args, self.stop = func, args, stop
+        super().__init__(context, func.__code__, duck)
         self.guards = GuardList()
         self.effects = Effects()
         self.state: dict[str, Any] = {}
-        self.frames: list[Frame] = []
-        self.inputs: list[tuple[fx.Node, Source, Any, Any]] = []  # node, source, real tensor, fake
-        self.may_fail = False  # the graph holds an operation whose errors depend on data
-        self.may_be_caught = False  # it holds one inside a `try` or `with`
         self.top_step = -1
         self.top: Frame | None = None
         self.break_stack: tuple[tuple[str, int, str], ...] = ()
-        self._by_source: dict[Source, Value] = {}
         self._by_id: dict[int, Value] = {}
         self._fixed: dict[int, Value] = {}
         self._trusted: set[int] = set()
@@ -157,19 +136,22 @@ class Trace:
     def guard_identities(self) -> None:
         """What changed was taken for another object than everything else of its type; so it must be in later
         calls."""
-        changed = [_object_of(value) for value in self.effects.changed()]
-        for value in changed:
-            for other in list(self._by_id.values()):
-                other = _object_of(other)
-                if (
-                    other is value
-                    or other.source is None
-                    or value.source is None
-                    or isinstance(other.source, Const)
-                ):
-                    continue
-                if type(other) is type(value) and other.python_type() is value.python_type():
-                    self.guard(value.source, "not_same_as", other.source)
+        changed = {id(value): value for value in map(_object_of, self.effects.changed()) if value.source is not None}
+        kinds: dict[Any, list[Source]] = {}
+        for value in changed.values():
+            kinds.setdefault((type(value), value.python_type()), []).append(value.source)  # type: ignore[arg-type]
+        if not kinds:
+            return
+        others: dict[Any, dict[Source, None]] = {kind: {} for kind in kinds}
+        for other in map(_object_of, list(self._by_id.values())):
+            if id(other) in changed or other.source is None or isinstance(other.source, Const):
+                continue
+            kind = (type(other), other.python_type())
+            if kind in others:
+                others[kind][other.source] = None
+        for kind, sources in kinds.items():
+            if len(sources) > 1 or others[kind]:
+                self.guard(sources[0], "distinct", (tuple([(s,) for s in sources]), tuple(others[kind])))
 
     def user_line(self) -> tuple[str, int]:
         if not self.frames:
@@ -187,8 +169,8 @@ class Trace:
 
     # -- values of objects -----------------------------------------------------------------------------------
     def guard(self, source: Source, kind: str, payload: Any = None) -> None:
-        root = source.root
-        if isinstance(root, Const) and id(root.value) in self._trusted:
+        subjects = [one for group in payload[0] for one in group] if kind == "distinct" else [source]
+        if all(isinstance(one.root, Const) and id(one.root.value) in self._trusted for one in subjects):
             return
         self.guards.add(source, kind, payload, self.user_line())
 
@@ -343,130 +325,6 @@ class Trace:
         namespace = vars(found) if isinstance(found, types.ModuleType) else found
         return self.wrap(namespace, Const(namespace, "builtins"))  # type: ignore[return-value]
 
-    # -- the graph -------------------------------------------------------------------------------------------
-    def placeholder(self, obj: Any, source: Source, fake: Any) -> fx.Node:
-        with self.graph.inserting_before(self._first_call()):
-            node = self.graph.placeholder(f"arg_{len(self.inputs)}")
-        node.meta["example_value"] = fake
-        node.meta["user_line"] = self.user_line()
-        self.inputs.append((node, source, obj, fake))
-        return node
-
-    def number_node(self, number: Any) -> Any:
-        return self._numbers.of(number)
-
-    def bind_number(self, number: Any, node: fx.Node) -> None:
-        self._numbers.bind(number, node)
-
-    def bind_sizes(self, sizes: Sequence[Any], node: fx.Node) -> None:
-        self._numbers.bind_sizes(sizes, node)
-
-    def _tensor_node(self, source: Source) -> fx.Node:
-        return self._by_source[source].fx_arg(self)  # type: ignore[arg-type, no-any-return]
-
-    def _int_node(self, source: Source, number: Any) -> fx.Node:
-        return self.placeholder(number.node.hint, source, number)
-
-    def _first_call(self) -> fx.Node:
-        """Placeholders stand together before everything else."""
-        return next((n for n in self.graph.nodes if n.op != "placeholder"), self.graph._root)
-
-    def pin_offsets(self, value: Value | None = None) -> None:
-        """Guards the storage offset of every outside tensor so far: any tensor of the graph may be a view of them."""
-        tensors = [(source, real) for _, source, real, _ in self.inputs if isinstance(real, torch.Tensor)]
-        if value is not None and value.source is not None:
-            tensors.append((value.source, value.real()))  # type: ignore[attr-defined]
-        for source, real in tensors:
-            self.guard(source, "int_program", pinned_offset(source, int(real.storage_offset())))
-
-    def graph_call(self, fn: Any, args: Sequence[Value], kwargs: dict[str, Value] | None = None) -> Value:
-        if len(self.graph.nodes) > config.graph_limit:
-            raise GraphBreak("graph-too-large", f"more than {config.graph_limit} operations")
-        rewritten = number_calls.rewrite(self, fn, args, kwargs or {})  # type: ignore[arg-type]
-        if rewritten is not None:
-            return rewritten
-        fx_args = tuple(arg.fx_arg(self) for arg in args)  # type: ignore[arg-type]
-        fx_kwargs = {name: arg.fx_arg(self) for name, arg in (kwargs or {}).items()}  # type: ignore[arg-type]
-        if "as_strided" in str(_name(fn)) and (len(fx_args) > 3 or fx_kwargs.get("storage_offset") is not None):
-            self.pin_offsets()  # it counts from the start of the storage
-        result = self._run_on_fakes(fn, fx_args, fx_kwargs)
-        self.checks.add()  # before the operation that relies on them
-        kind = "call_method" if isinstance(fn, str) else "call_function"
-        node = self.graph.create_node(kind, fn, fx_args, fx_kwargs)
-        self._note_failing(may_fail(fn, fx_args), fn)
-        return self.result(node, result)
-
-    def _note_failing(self, may_fail: bool, fn: Any) -> None:
-        caught = any(frame.op.handler is not None for frame in self.frames)
-        backend = getattr(self.context, "backend", None)
-        if may_fail and caught and self.writes() and not getattr(backend, "writes_last", False):
-            raise GraphBreak("caught-error", f"{_name(fn)} may raise inside a try or with, after a write to an input")
-        self.may_fail = self.may_fail or may_fail
-        self.may_be_caught = self.may_be_caught or caught
-
-    def writes(self) -> bool:
-        """True if the graph so far writes to a tensor that it was given."""
-        fakes = (fake for *_, fake in self.inputs)
-        return any(isinstance(fake, FakeTensor) and fake.fake_storage.version > 0 for fake in fakes)
-
-    def result(self, node: fx.Node, fake: Any) -> Value:
-        """The value of a node; tuples and lists are taken apart."""
-        node.meta["example_value"] = fake
-        node.meta["user_line"] = self.user_line()
-        node.meta["stack"] = tuple(frame.where() for frame in self.frames)
-        rule = registry.result_rule(fake)
-        if rule is not None:
-            return rule(self, node, fake)  # type: ignore[no-any-return]
-        if isinstance(fake, tuple | list):
-            items = [self._part(node, i, part) for i, part in enumerate(fake)]
-            return self.sequence_like(type(fake), items)
-        return self.constant(fake)
-
-    def _part(self, node: fx.Node, index: int, fake: Any) -> Value:
-        if registry.result_rule(fake) is None and not isinstance(fake, tuple | list):
-            return self.constant(fake)
-        part = self.graph.call_function(operator.getitem, (node, index))
-        return self.result(part, fake)
-
-    def sequence_like(self, cls: type, items: list[Value]) -> Value:
-        if cls is list:
-            return ListValue(items)
-        if cls in (tuple, torch.Size):
-            return TupleValue(items, cls)
-        return InstanceValue(cls, storage=TupleValue(items, tuple))
-
-    def _run_on_fakes(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        fake_args = fx.map_arg(args, _example)
-        fake_kwargs = fx.map_arg(kwargs, _example)
-
-        def run() -> Any:
-            if isinstance(fn, str):
-                return self.fake_mode.run(getattr(fake_args[0], fn), tuple(fake_args[1:]), dict(fake_kwargs))
-            return self.fake_mode.run(fn, tuple(fake_args), dict(fake_kwargs))
-
-        try:
-            try:
-                return run()
-            except (DataDependentShape, DataDependentValue) as error:
-                if not error.needs_env or self.sizes.env is not None:
-                    raise
-                self.sizes.begin()
-                return run()
-        except DataDependentShape as error:
-            raise GraphBreak("data-dependent-shape", str(error), _knob_hint(error)) from error
-        except DataDependent as error:
-            raise GraphBreak("data-dependent-shape", str(error), error.cure) from error
-        except DataDependentValue as error:
-            raise GraphBreak("data-dependent-value", str(error), _knob_hint(error)) from error
-        except OtherLayout as error:
-            raise GraphBreak("unsupported-tensor", f"{_name(fn)}: {error}") from error
-        except (NoShapeRule, NotImplementedError) as error:
-            raise GraphBreak("fake-failed", f"{_name(fn)}: {error}") from error
-        except Exception as error:  # eager raises it too: the program may catch it
-            if is_own_fault(error):
-                raise InternalError(f"{_name(fn)} on tensors without data: {type(error).__name__}: {error}") from error
-            self.raise_real(error)
-
     # -- calls and errors ------------------------------------------------------------------------------------
     def inline(self, function: Value, args: Sequence[Value], kwargs: dict[str, Value] | None = None) -> Value:
         assert isinstance(function, FunctionValue)
@@ -549,28 +407,10 @@ _PLAIN_CONSTANTS = frozenset(
 _CONTAINERS = frozenset({list, tuple, torch.Size, set, frozenset, dict})
 
 
-def _example(node: fx.Node) -> Any:
-    return node.meta["example_value"]
-
-
-def _knob_hint(error: DataDependentShape | DataDependentValue) -> str:
-    """The cure where a knob lets the operation into the graph; empty: the reason's own."""
-    if isinstance(error, DataDependentValue):
-        return KNOB_HINT if error.op == "aten._local_scalar_dense.default" else ""
-    return (
-        "Use a masked computation of fixed shape (torch.where) instead of selecting elements, or set "
-        "dyncomp.config.capture_dynamic_output_shape_ops = True to take the operation into the graph."
-    )
-
-
 def _object_of(value: Value) -> Value:
     """The object itself for a `__dict__` that belongs to one."""
     owner = getattr(value, "owner", None)
     return owner if isinstance(owner, Value) else value
-
-
-def _name(fn: Any) -> str:
-    return fn if isinstance(fn, str) else getattr(fn, "__qualname__", repr(fn))
 
 
 def _from_globals(source: Source) -> bool:

@@ -108,7 +108,8 @@ class Explanation:
 
 def _plain(frame: CompileRecord) -> dict[str, Any]:
     """A record as JSON types: the guards in words instead of the facts themselves."""
-    names = [field.name for field in dataclasses.fields(frame) if field.name not in ("facts", "breaks", "skipped", "numbers")]
+    not_plain = ("facts", "places", "breaks", "skipped", "numbers")
+    names = [field.name for field in dataclasses.fields(frame) if field.name not in not_plain]
     plain = {name: getattr(frame, name) for name in names}
     plain["guards"] = frame.guards
     plain["numbers"] = [dataclasses.asdict(number) for number in frame.numbers]

@@ -41,7 +41,8 @@ from dyncomp.shape.relation import equal, is_positive, less_equal
 
 UserLine = tuple[str, int]
 _ANY = (-math.inf, math.inf)
-SIZE_LIMIT = 2**48  # no tensor in memory has a larger size; larger ones (of expanded tensors) are never symbolic
+SIZE_LIMIT = 2**31  # larger sizes are never symbolic, so that products of two need no check
+_LARGEST_SIZE = 2**48  # no tensor in memory has a larger one: what is known of sizes that are symbolic in any case
 _INT_LIMIT = 2**63 - 1  # what a register holds
 
 
@@ -122,7 +123,7 @@ class ShapeEnv:
         self.asserts: list[RuntimeAssert] = []
         self.closed = False  # no assert can be added any more: the code that would check it is written
         self.memo: dict[Hashable, Any] = {}  # for callers: results in terms of these symbols
-        self._ducks: dict[int, Expr] = {}
+        self._ducks: dict[int, list[Expr]] = {}
         self._hints: dict[Expr, Any] = {}
         self._defined: set[Expr] = set()
         self._names = {"s": 0, "u": 0, "z": 0, "uf": 0}
@@ -138,29 +139,35 @@ class ShapeEnv:
         mark: Mark | None = None,
         duck: bool = True,
         special: bool = True,
+        apart: set[Expr] | None = None,
     ) -> torch.SymInt | int:
         """A symbolic int for the number at `origin`, or the number itself where it is specialised.
 
-        `low` is None for sizes. `special=False`: 0 and 1 are numbers like all others.
+        `low` is None for sizes. `special=False`: 0 and 1 are numbers like all others. `apart`: symbols that this number
+        does not share, however equal; the one that it gets joins them.
         """
         if special and self.specialize_zero_one and hint in (0, 1):
             return hint
         if low is None:
             low = 2 if self.specialize_zero_one else 0
-        high = min(high, SIZE_LIMIT if low >= 0 else _INT_LIMIT)
+        high = min(high, _INT_LIMIT if low < 0 else SIZE_LIMIT if mark is None else _LARGEST_SIZE)
         low = max(low, -_INT_LIMIT)
         if not low <= hint <= high:
             return hint
-        if duck and self.duck and mark is None and hint in self._ducks:
-            symbol = self._ducks[hint]
-            self.equalities.append((origin, symbol))
-            return self.wrap(symbol, int)
+        apart = set() if apart is None else apart
+        if duck and self.duck and mark is None:
+            shared = next((symbol for symbol in self._ducks.get(hint, ()) if symbol not in apart), None)
+            if shared is not None:
+                apart.add(shared)
+                self.equalities.append((origin, shared))
+                return self.wrap(shared, int)
         if mark is not None:
             low, high = max(low, mark.low), min(high, mark.high)
         symbol = self._new_symbol("s", low, high)
         self.symbols[symbol] = Symbol(symbol, origin, hint, int, (low, high), self.asker(), mark)
         if duck and mark is None:
-            self._ducks.setdefault(hint, symbol)
+            self._ducks.setdefault(hint, []).append(symbol)
+            apart.add(symbol)
         return self.wrap(symbol, int)
 
     def create_marked(self, hint: int, origin: Hashable, low: int | None, high: int | None) -> torch.SymInt | int:
@@ -168,14 +175,14 @@ class ShapeEnv:
         strict = low is not None or high is not None
         if low is None:
             low = 2 if self.specialize_zero_one else 0
-        mark = Mark(low, SIZE_LIMIT if high is None else high, strict)
+        mark = Mark(low, _LARGEST_SIZE if high is None else high, strict)
         if self.specialize_zero_one and hint in (0, 1):
             raise MarkError(f"{origin} was marked as dynamic, but it is {hint} in this call: sizes 0 and 1 are always special")
         if not mark.low <= hint <= mark.high:
             raise MarkError(f"{origin} was marked as dynamic from {mark.low} to {_end(high)}, but it is {hint}")
         return self.create_int(hint, origin, mark=mark)
 
-    def create_hintless(self, origin: Hashable, low: Number = 0, high: Number = SIZE_LIMIT) -> torch.SymInt:
+    def create_hintless(self, origin: Hashable, low: Number = 0, high: Number = _LARGEST_SIZE) -> torch.SymInt:
         """A number of the call that the trace may not look at (`mark_unbacked`)."""
         symbol = self._new_symbol("u", low, high)
         self.symbols[symbol] = Symbol(symbol, origin, None, int, (low, high), self.asker())
@@ -223,6 +230,11 @@ class ShapeEnv:
         """The torch number of an expression."""
         node = SymNode(expr, self, kind)
         return torch.SymInt(node) if kind is int else torch.SymFloat(node) if kind is float else torch.SymBool(node)
+
+    @property
+    def has_hintless(self) -> bool:
+        """True if there is a number that tracing may not look at."""
+        return self._names["u"] + self._names["uf"] > 0
 
     def needs_running(self, e: Expr) -> bool:
         """True if `e` depends on a number that no origin gives."""
@@ -373,18 +385,30 @@ class ShapeEnv:
         """The graph computes with the int `e`, and compiled code has 64 bits for it: calls in which it is beyond
         them fail the guard. False if this call is one of them.
         """
-        sizes = all(self.facts.range(s)[1] <= SIZE_LIMIT for s in e.free_symbols)
-        if sizes and not any(p.is_Pow and p.exp > 3 for p in sympy.preorder_traversal(e)):
-            return True  # strides and numbers of elements: those of tensors that exist
         parts = [p for p in sympy.preorder_traversal(e) if p.is_Add or p.is_Mul or p.is_Pow or getattr(p, "op", "") == "shl"]
         ranges = [self.facts.range(p) for p in parts]
         if all(-_INT_LIMIT <= low and high <= _INT_LIMIT for low, high in ranges) or self.hint(e) is None:
             return True
         if any(self._magnitude(p) > _INT_LIMIT for p in parts):
             return False
+        self._fits(e)
+        return True
+
+    def _fits(self, e: Expr) -> None:
         if e not in self._defined:
             self._defined.add(e)
-            self.guards.append(ShapeGuard(Defined(self.facts.simplify(e)), self.asker()))
+            self.guards.append(ShapeGuard(Fits(self.facts.simplify(e)), self.asker()))
+
+    def countable(self, e: Expr) -> bool:
+        """A tensor that shares memory among its elements has `e` of them, more than memory holds perhaps: calls in which
+        eager's 64 bits cannot count them fail the guard. False if this call is one of them.
+        """
+        hint = self.hint(e)
+        if hint is None or self.facts.range(e)[1] <= _INT_LIMIT:
+            return True
+        if hint > _INT_LIMIT:
+            return False
+        self._fits(e)
         return True
 
     def _magnitude(self, e: Expr) -> Any:
@@ -472,7 +496,8 @@ class ShapeEnv:
                 if isinstance(guard.truth, IsZero) and names & reached:
                     reached |= names
             reached |= {part for part, (whole, _) in self.facts.parts.items() if whole in reached}
-        return [guard for guard in self.guards if guard.truth.free_symbols & reached]
+        spoken = [guard for guard in self.guards if guard.truth.free_symbols & reached]
+        return [guard for guard in spoken if not isinstance(guard.truth, Fits)]  # that holds of nearly all numbers
 
     def explain(self, origin: Hashable) -> Knowledge:
         """What became of the number of an origin that was created here."""
@@ -515,7 +540,7 @@ class ShapeEnv:
         return info is not None and info.origin is None
 
     def _constrain_range_for_size(self, symbol: Expr, min: int | None = None, max: int | None = None) -> None:
-        self.facts.narrow(symbol, min or 0, SIZE_LIMIT if max is None else max)
+        self.facts.narrow(symbol, min or 0, _LARGEST_SIZE if max is None else max)
 
     def _constrain_is_bounded(self, symbol: Expr, bound: int) -> None:
         self.facts.narrow(symbol, -math.inf, bound)
@@ -535,6 +560,10 @@ class Defined(sympy.logic.boolalg.BooleanFunction):  # type: ignore[misc]
     """The expression has a value: no division by zero, no domain error, no overflow on the way."""
 
     nargs = (1,)
+
+
+class Fits(Defined):
+    """The expression is within 64 bits, and so is every step of computing it."""
 
 
 def _is_total(e: Expr) -> bool:
@@ -592,8 +621,12 @@ def describe(truth: Expr) -> str:
     if truth.is_Not:
         inner = describe(truth.args[0])
         return inner.replace(" == ", " != ") if isinstance(truth.args[0], IsZero) else f"not ({inner})"
+    if isinstance(truth, Fits):
+        return f"{truth.args[0]} fits in 64 bits"
     if isinstance(truth, Defined):
         return f"{truth.args[0]} is defined"
+    if isinstance(truth, PinnedFloat):
+        return f"{truth.args[0]} == {truth.args[1].value!r}"
     if isinstance(truth, sympy.And | sympy.Or):
         return (" and " if isinstance(truth, sympy.And) else " or ").join(f"({describe(a)})" for a in truth.args)
     return str(truth)

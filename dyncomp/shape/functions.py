@@ -169,36 +169,17 @@ def _extreme(cls: Any, a: Expr, b: Expr, choose: Any) -> Expr | None:
     return None if ordered == [a, b] else cls(*ordered)
 
 
-class PowNatural(IntFunction):
-    """`a ** b` for b >= 0 that is not known."""
-
-    nargs = (2,)
-    op = "pow"
+def _function(base: type, arity: int, op: str, called: str) -> Any:
+    """The class of a function that nothing simplifies."""
+    return type(called, (base,), {"nargs": (arity,), "op": op})
 
 
-class ShiftLeft(IntFunction):
-    nargs = (2,)
-    op = "shl"
-
-
-class ShiftRight(IntFunction):
-    nargs = (2,)
-    op = "shr"
-
-
-class BitAnd(IntFunction):
-    nargs = (2,)
-    op = "bitand"
-
-
-class BitOr(IntFunction):
-    nargs = (2,)
-    op = "bitor"
-
-
-class BitXor(IntFunction):
-    nargs = (2,)
-    op = "bitxor"
+PowNatural = _function(IntFunction, 2, "pow", "PowNatural")  # `a ** b` for b >= 0 that is not known
+ShiftLeft = _function(IntFunction, 2, "shl", "ShiftLeft")
+ShiftRight = _function(IntFunction, 2, "shr", "ShiftRight")
+BitAnd = _function(IntFunction, 2, "bitand", "BitAnd")
+BitOr = _function(IntFunction, 2, "bitor", "BitOr")
+BitXor = _function(IntFunction, 2, "bitxor", "BitXor")
 
 
 class Select(IntFunction):
@@ -245,7 +226,7 @@ def float_constant(value: float) -> Expr:
 
 
 def _family(base: type, arity: int, names: str) -> dict[str, Any]:
-    return {name: type(f"Op_{name}", (base,), {"nargs": (arity,), "op": name}) for name in names.split()}
+    return {name: _function(base, arity, name, f"Op_{name}") for name in names.split()}
 
 
 FLOAT_FUNCTIONS: dict[str, Any] = {

@@ -59,6 +59,14 @@ def numel(shape: Sequence[int]) -> int:
     return total
 
 
+def countable(shape: Sequence[int]) -> bool:
+    """False where eager refuses the shape: 64 bits cannot count its elements. Without memory for each (an expanded
+    tensor), sizes that exist get there.
+    """
+    total = numel(shape)
+    return total.node.shape_env.countable(total.node.expr) if isinstance(total, torch.SymInt) else total < 2**63
+
+
 def contiguous_strides(shape: Sequence[int]) -> Ints:
     """Row-major strides; a dimension of size 0 counts as 1, as in eager."""
     strides = []
@@ -139,7 +147,11 @@ def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 def has_channels_last_order(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """True if strides look like channels last, gaps allowed: what `suggest_memory_format` reports."""
-    if len(shape) not in (4, 5) or strides[1] == 0:
+    if len(shape) not in (4, 5):
+        return False
+    if any(map(late, shape)) and same_shape(strides, contiguous_strides(shape)):
+        return False  # whatever the sizes are
+    if strides[1] == 0:
         return False
     least = 0
     for dim in _CHANNELS_LAST_ORDER[len(shape)]:

@@ -8,6 +8,7 @@ equality becomes a SymBool that is answered (and guarded) only when somebody nee
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -207,13 +208,13 @@ class SymNode:
     def mul(self, other: SymNode) -> SymNode:
         return self._binary("mul", other, _product, "fmul")
 
-    def _nonzero(self) -> None:
-        """Python's own error for a division by this."""
+    def _nonzero(self, divide: Callable[[int, int], Any]) -> None:
+        """Python's own error for a division of this kind by this; its words differ by kind and by version."""
         if self.shape_env.evaluate_bool(equal(self.expr, ZERO)):
-            raise ZeroDivisionError("integer division or modulo by zero")
+            divide(1, 0)
 
     def int_floordiv(self, other: SymNode) -> SymNode:
-        other._nonzero()
+        other._nonzero(operator.floordiv)
         return self._known_division(other, self._binary("floordiv", other, FloorDiv), ZERO)
 
     def floordiv(self, other: SymNode) -> SymNode:
@@ -224,7 +225,7 @@ class SymNode:
     def mod(self, other: SymNode) -> SymNode:
         if float in (self.pytype, other.pytype):
             return self._float("fmod", self, other)
-        other._nonzero()
+        other._nonzero(operator.mod)
         return self._known_division(other, self._binary("mod", other, Mod), self.expr)
 
     def _known_division(self, other: SymNode, result: SymNode, small: Expr) -> SymNode:
@@ -237,7 +238,7 @@ class SymNode:
         return result
 
     def int_truediv(self, other: SymNode) -> SymNode:
-        other._nonzero()
+        other._nonzero(operator.truediv)
         return self._float("truediv", self, other)
 
     def float_truediv(self, other: SymNode) -> SymNode:

@@ -74,4 +74,4 @@ def tell_apart(tx: Tracer, k: Hashable, keys: Iterable[Hashable]) -> None:
         different = tuple([o.source for o in others.values() if o is not value and o.source != value.source])
         if different:
             assert value.source is not None
-            tx.guard(value.source, "distinct", different)
+            tx.guard(value.source, "distinct", (((value.source,),), different))

@@ -38,6 +38,8 @@ TUPLE_GETTER = type(collections.namedtuple("_Probe", "x").x)  # type: ignore[att
 
 # The built-in classes whose subclasses can be followed.
 CONTAINER_BASES = (dict, collections.OrderedDict, collections.defaultdict, list, tuple, set, frozenset)
+# C classes whose instances are a `__dict__` and nothing else.
+BARE_BASES = (object, types.SimpleNamespace)
 
 
 def class_lookup(cls: type, name: str) -> Any:
@@ -48,12 +50,18 @@ def class_lookup(cls: type, name: str) -> Any:
     return ABSENT
 
 
+def type_name(cls: type) -> str:
+    """The name that CPython's messages give: with the module for a class of C, but for the built-in ones."""
+    plain = cls.__flags__ & HEAP_TYPE or cls.__module__ == "builtins"
+    return cls.__name__ if plain else f"{cls.__module__}.{cls.__name__}"
+
+
 @functools.lru_cache(maxsize=4096)
 def solid_base(cls: type) -> type | None:
     """The C class that gives instances their layout; None for objects that C code may treat in its own
     way."""
     for base in cls.__mro__:
-        if base in CONTAINER_BASES:
+        if base in CONTAINER_BASES or base in BARE_BASES:
             return base
         new = base.__dict__.get("__new__")
         if new is not None and not isinstance(new, (staticmethod, types.FunctionType)):
@@ -66,7 +74,7 @@ def solid_base(cls: type) -> type | None:
 def is_plain(cls: type) -> bool:
     """Instances are a `__dict__`, slots and perhaps one of the containers."""
     base = solid_base(cls)
-    return base is object or base in CONTAINER_BASES
+    return base in BARE_BASES or base in CONTAINER_BASES
 
 
 class InstanceValue(Value):
@@ -114,7 +122,7 @@ class InstanceValue(Value):
     def key(self, tx: Tracer) -> Hashable:
         raw = self.class_attribute(tx, "__hash__")
         if raw is None:
-            tx.raise_(TypeError, f"unhashable type: '{self.cls.__name__}'")
+            tx.raise_(TypeError, f"unhashable type: {type_name(self.cls)!r}")
         if isinstance(raw, C_METHODS):
             if raw.__objclass__ is object:
                 return IdentityKey(self)
@@ -168,7 +176,7 @@ class InstanceValue(Value):
                 self._class_item(tx, "__getattr__", self.class_attribute(tx, "__getattr__")),
                 [self, tx.constant(name)],
             )
-        tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        tx.raise_(AttributeError, f"{type_name(self.cls)!r} object has no attribute {name!r}")
 
     def find_attribute(self, tx: Tracer, name: str) -> Value | None:
         """object.__getattribute__ without the error."""
@@ -191,7 +199,7 @@ class InstanceValue(Value):
             return BoundMethodValue(self._class_item(tx, name, raw), self)
         if isinstance(raw, property):
             if raw.fget is None:
-                tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no getter")
+                tx.raise_(AttributeError, f"property {name!r} of {type_name(self.cls)!r} object has no getter")
             return tx.call(tx.constant(raw.fget), [self])
         if isinstance(raw, staticmethod):
             return tx.constant(raw.__func__)
@@ -199,6 +207,8 @@ class InstanceValue(Value):
             return BoundMethodValue(tx.constant(raw.__func__), self.class_value(tx))
         if isinstance(raw, functools.cached_property):
             return self._cached_property(tx, raw)
+        if name == "__dict__" and isinstance(raw, (MEMBER, GETSET)):
+            return self.namespace
         if isinstance(raw, MEMBER):
             return self._slot(tx, name, raw)
         if isinstance(raw, TUPLE_GETTER) and self.storage is not None:
@@ -206,8 +216,6 @@ class InstanceValue(Value):
         if isinstance(raw, C_METHODS):
             return BoundMethodValue(tx.constant(raw), self)
         if isinstance(raw, GETSET):
-            if name == "__dict__":
-                return self.namespace
             raise GraphBreak("unsupported-attribute", f"attribute {name!r} of {self.describe()}")
         getter = class_lookup(type(raw), "__get__")
         if getter is not ABSENT:
@@ -225,12 +233,12 @@ class InstanceValue(Value):
         if name in self.slots:
             value = self.slots[name]
             if value is None:
-                tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+                tx.raise_(AttributeError, f"{type_name(self.cls)!r} object has no attribute {name!r}")
             return value
         if self.storage is not None and hasattr(self.cls, "n_sequence_fields"):
             return self.storage.getitem(tx, tx.constant(structseq_fields(self.cls).index(name)))
         if self.outside is ABSENT:
-            tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+            tx.raise_(AttributeError, f"{type_name(self.cls)!r} object has no attribute {name!r}")
         try:
             obj = raw.__get__(self.outside)
         except AttributeError:
@@ -255,7 +263,7 @@ class InstanceValue(Value):
         raw = self.class_attribute(tx, name)
         if isinstance(raw, property):
             self._set_property(tx, name, raw, value)
-        elif isinstance(raw, MEMBER):
+        elif isinstance(raw, MEMBER) and name != "__dict__":
             self.touch_slot(tx, name, value)
         elif raw is not ABSENT and is_data_descriptor(raw):
             setter = class_lookup(type(raw), "__set__")
@@ -263,19 +271,19 @@ class InstanceValue(Value):
                 raise GraphBreak("unsupported-mutation", f"setting descriptor {name!r} of {self.describe()}")
             tx.call(tx.constant(setter), [self._class_item(tx, name, raw), self, value])
         elif not self.has_dict:
-            tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+            tx.raise_(AttributeError, f"{type_name(self.cls)!r} object has no attribute {name!r}")
         elif value is not None:
             self.namespace.store(tx, tx.constant(name), value)
         else:
             if self.namespace.find_name(tx, name) is None:
-                tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+                tx.raise_(AttributeError, f"{type_name(self.cls)!r} object has no attribute {name!r}")
             self.namespace.remove(tx, tx.constant(name))
 
     def _set_property(self, tx: Tracer, name: str, raw: Any, value: Value | None) -> None:
         function = raw.fset if value is not None else raw.fdel
         if function is None:
             verb = "setter" if value is not None else "deleter"
-            tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no {verb}")
+            tx.raise_(AttributeError, f"property {name!r} of {type_name(self.cls)!r} object has no {verb}")
         tx.call(tx.constant(function), [self] if value is None else [self, value])
 
     def touch_slot(self, tx: Tracer, name: str, value: Value | None) -> None:
@@ -314,13 +322,13 @@ class InstanceValue(Value):
     def _required(self, tx: Tracer, name: str, what: str, *args: Value) -> Value:
         result = self.special(tx, name, *args)
         if result is None:
-            tx.raise_(TypeError, f"{self.cls.__name__!r} object {what}")
+            tx.raise_(TypeError, f"{type_name(self.cls)!r} object {what}")
         return result
 
     def call(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         raw = class_lookup(self.cls, "__call__")
         if raw is ABSENT:
-            tx.raise_(TypeError, f"{self.cls.__name__!r} object is not callable")
+            tx.raise_(TypeError, f"{type_name(self.cls)!r} object is not callable")
         return tx.call(self.bind(tx, "__call__", self.class_attribute(tx, "__call__")), args, kwargs)
 
     def getitem(self, tx: Tracer, key: Value) -> Value:
@@ -344,7 +352,7 @@ class InstanceValue(Value):
             return result
         if class_lookup(self.cls, "__getitem__") is not ABSENT:
             raise GraphBreak("unsupported-object", f"iteration by __getitem__ over {self.describe()}")
-        tx.raise_(TypeError, f"{self.cls.__name__!r} object is not iterable")
+        tx.raise_(TypeError, f"{type_name(self.cls)!r} object is not iterable")
 
     def next(self, tx: Tracer) -> Value | None:
         return tx.catch_stop(lambda: self._required(tx, "__next__", "is not an iterator"))
@@ -361,7 +369,7 @@ class InstanceValue(Value):
     def unary(self, tx: Tracer, op: str) -> Value:
         result = self.special(tx, UNARY_SLOTS[op])
         if result is None:
-            tx.raise_(TypeError, f"bad operand type for unary {op}: {self.cls.__name__!r}")
+            tx.raise_(TypeError, f"bad operand type for unary {op}: {type_name(self.cls)!r}")
         return result
 
     def binary(
@@ -382,6 +390,9 @@ class InstanceValue(Value):
                 return None
             inverse = self.compare(tx, "==", other, reflected)
             return None if inverse is None else tx.constant(not inverse.truth(tx))
+        if raw in (types.SimpleNamespace.__eq__, types.SimpleNamespace.__ne__):
+            alike = isinstance(other, InstanceValue) and issubclass(other.cls, types.SimpleNamespace)
+            return self.namespace.compare(tx, op, other.namespace) if alike else None  # type: ignore[attr-defined]
         if isinstance(raw, C_METHODS) and self.storage is not None:
             storage = getattr(other, "storage", None)
             return self.storage.compare(tx, op, storage if isinstance(storage, BuiltinKind) else other)

@@ -1,6 +1,7 @@
 """Numbers out of tensors: `.item()`, `int(t)`, `float(t)`, `.tolist()`, tensors as slice bounds and as indices.
 
     torch.tensor([1, 2])[0].item()     known while tracing: 1
+    torch.tensor(x.size(0)).item()     known too: the size (`fake/known_number.py`)
     x.sum().item()                     a number of the running graph (`config.capture_scalar_outputs`), else a graph break
 
 Of a bool tensor only `int(t)` and `float(t)` give such a number: what `.item()` gives decides branches.
@@ -15,9 +16,12 @@ import torch
 from dyncomp import config
 from dyncomp.errors import GraphBreak
 from dyncomp.fake import DataDependentValue
+from dyncomp.fake.constant import outside, value_of
+from dyncomp.fake.known_number import number_of
 from dyncomp.values.base import Tracer, Value
 from dyncomp.values.sequence import TupleValue
 from dyncomp.values.slices import SliceValue
+from dyncomp.values.sym_number import wrap_number
 
 KNOB_HINT = (
     "Set dyncomp.config.capture_scalar_outputs = True to take the number into the graph, or keep the value a tensor "
@@ -33,7 +37,8 @@ def known_number(tx: Tracer, tensor: Value, what: str, reason: str = "data-depen
     mode = tx.fake_mode
     before, mode.takes_late = mode.takes_late, False
     try:
-        return mode.run(tensor.fake(tx).item)  # type: ignore[attr-defined]
+        number = mode.run(tensor.fake(tx).item)  # type: ignore[attr-defined]
+        return int(number) if isinstance(number, torch.SymInt) else number
     except DataDependentValue as error:
         raise GraphBreak(reason, what, hint) from error
     except RuntimeError as error:  # more than one element
@@ -42,9 +47,23 @@ def known_number(tx: Tracer, tensor: Value, what: str, reason: str = "data-depen
         mode.takes_late = before
 
 
+def truth(tx: Tracer, tensor: Any) -> bool:
+    """What `if tensor:` asks."""
+    held = number_of(tensor.fake(tx))
+    if held is not None:
+        return wrap_number(tx, held).truth(tx)
+    return bool(known_number(tx, tensor, "a branch on the value of a tensor", "data-dependent-branch"))
+
+
 def number_method(tx: Tracer, tensor: Any, name: str) -> Value:
     """`tensor.item()`, and what `int`, `float`, `complex` and `bool` call."""
     kind = _NUMBERS[name]
+    held = number_of(tensor.fake(tx))
+    if held is not None and name != "__complex__":
+        number = wrap_number(tx, held)
+        if kind is bool:
+            return tx.constant(number.truth(tx))
+        return number if kind is None else number.call_method(tx, name, [], {})
     if not (
         config.capture_scalar_outputs and name in ("item", "__int__", "__float__") and _gives_number(tx, tensor, name)
     ):
@@ -52,7 +71,7 @@ def number_method(tx: Tracer, tensor: Any, name: str) -> Value:
         number = known_number(tx, tensor, f"Tensor.{name}()", hint=hint)
         return tx.constant(number if kind is None else kind(number))
     fake = tensor.fake(tx)
-    if fake.constant is not None and fake.fake_storage.version == 0:
+    if value_of(fake) is not None:
         number = known_number(tx, tensor, f"Tensor.{name}()")
         return tx.constant(number if kind is None else kind(number))
     if fake.dtype is torch.bool:
@@ -71,7 +90,9 @@ def _gives_number(tx: Tracer, tensor: Any, name: str) -> bool:
 def index_number(tx: Tracer, tensor: Any) -> Value | None:
     """What `tensor.__index__()` gives, if it can be taken into the graph."""
     fake = tensor.fake(tx)
-    if not config.capture_scalar_outputs or fake.dtype not in _INTEGERS or fake.ndim:
+    if fake.dtype not in _INTEGERS or fake.ndim:
+        return None
+    if not config.capture_scalar_outputs and number_of(fake) is None and value_of(fake) is None:
         return None
     return number_method(tx, tensor, "item")
 
@@ -80,11 +101,19 @@ def tolist(tx: Tracer, tensor: Any) -> Value | None:
     """Nested lists of numbers; None where they cannot be taken into the graph."""
     fake = tensor.fake(tx)
     sizes = fake.meta.shape
+    if not sizes and number_of(fake) is not None:
+        return number_method(tx, tensor, "item")
+    if (known := value_of(fake)) is not None:
+        return _listed(tx, outside(known.tolist))
     if not config.capture_scalar_outputs or not all(type(size) is int for size in sizes):
         return None
     if fake.numel() > _MOST_ITEMS or not _gives_number(tx, tensor, "item"):
         return None
     return _nested(tx, tensor, len(sizes))
+
+
+def _listed(tx: Tracer, value: Any) -> Value:
+    return tx.list_of([_listed(tx, item) for item in value]) if isinstance(value, list) else tx.constant(value)
 
 
 def _nested(tx: Tracer, tensor: Any, depth: int) -> Value:
@@ -95,12 +124,12 @@ def _nested(tx: Tracer, tensor: Any, depth: int) -> Value:
 
 def key_with_numbers(tx: Tracer, key: Value) -> Value:
     """A key for a tensor with numbers in place of tensors that stand for one: slice bounds, and integers of no dimension."""
-    if not config.capture_scalar_outputs:
-        return key
     if isinstance(key, TupleValue):
         return tx.tuple_of([key_with_numbers(tx, part) for part in key.items])
     if isinstance(key, SliceValue):
         return SliceValue([_number_of(tx, bound) for bound in key.bounds])
+    if _is_tensor(key) and key.fake(tx).dtype is torch.uint8:  # type: ignore[attr-defined]
+        return key  # a mask
     return _number_of(tx, key)
 
 

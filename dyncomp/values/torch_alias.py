@@ -5,7 +5,7 @@
         return b * 2
 
 So when a graph writes an input, no other input may share its memory in a later call. Storages are Python
-objects that live as long as their memory, so one identity check a pair decides it. Inputs that share memory
+objects that live as long as their memory, so their identities decide it, in one check. Inputs that share memory
 while tracing need no guard: such a graph is compiled for that case.
 """
 
@@ -24,18 +24,14 @@ storage_of = torch.Tensor.untyped_storage
 @registry.at_graph_end
 def guard_written_inputs(tx: Tracer) -> None:
     inputs = [value for value in tensors_of(tx) if value.is_graph_input()]
-    written = [value for value in inputs if value.fake(tx).fake_storage.version > 0]
-    done: set[int] = set()
-    for value in written:
-        done.add(id(value))
+    written: dict[int, list[Source]] = {}  # by storage
+    read: list[Source] = []
+    for value in inputs:
         storage = value.fake(tx).fake_storage
-        others = tuple(
-            _storage(other)
-            for other in inputs
-            if id(other) not in done and other.fake(tx).fake_storage is not storage
-        )
-        if others:
-            tx.guard(_storage(value), "distinct", others)
+        (written.setdefault(id(storage), []) if storage.version > 0 else read).append(_storage(value))
+    if len(written) > 1 or (written and read):
+        groups = tuple([tuple(group) for group in written.values()])
+        tx.guard(groups[0][0], "distinct", (groups, tuple(read)))
 
 
 def _storage(value: TensorValue) -> Source:

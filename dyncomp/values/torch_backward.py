@@ -71,9 +71,9 @@ def _leaves(tx: Tracer, loss: TensorValue) -> list[TensorValue]:
         raise GraphBreak("autograd", "backward() into history from outside of the compiled function")
     for value in values:
         _refuse_hooks(tx, value)
-    for i, value in enumerate(values):  # each gets a gradient of its own: they must stay different tensors
-        for other in values[:i]:
-            tx.guard(value.source, "not_same_as", other.source)  # type: ignore[arg-type]
+    if len(values) > 1:  # each gets a gradient of its own: they must stay different tensors
+        sources = [value.source for value in values if value.source is not None]
+        tx.guard(sources[0], "distinct", (tuple([(source,) for source in sources]), ()))
     return values
 
 

@@ -298,9 +298,7 @@ class TensorValue(Value):
         return tx.constant(self.fake(tx).shape[0])
 
     def truth(self, tx: Tracer) -> bool:
-        return bool(
-            tensor_numbers.known_number(tx, self, "a branch on the value of a tensor", "data-dependent-branch")
-        )
+        return tensor_numbers.truth(tx, self)
 
     # -- operators
     def unary(self, tx: Tracer, op: str) -> Value:

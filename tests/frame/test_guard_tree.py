@@ -6,6 +6,8 @@ import sys
 import weakref
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dyncomp._frame import _core
 
@@ -398,6 +400,37 @@ def test_identity_relations():
     assert other.explain(None, (first, first)) == (1, "not_same_as", "expected another object than node 0")
 
 
+def arguments(count, payload):
+    """A tree over so many arguments with one `distinct` check on the last."""
+    return tree(*[(-1, "local", i, []) for i in range(count - 1)], (-1, "local", count - 1, [("distinct", payload)]))
+
+
+def test_distinct():
+    a, b, c = [1], [1], [1]
+    three = arguments(3, (((0,), (1,), (2,)), ()))
+    assert three.check(None, (a, b, c))
+    assert not any(three.check(None, args) for args in [(a, a, b), (a, b, a), (b, a, a)])
+    assert three.explain(None, (a, b, a)) == (2, "distinct", "nodes 0 and 2: expected different objects")
+    none_of = arguments(3, (((2,),), (0, 1)))
+    assert none_of.check(None, (a, a, b)) and not none_of.check(None, (a, b, b))
+    grouped = arguments(4, (((0, 1), (2,)), (3,)))
+    assert grouped.check(None, (a, a, b, c)) and not grouped.check(None, (a, b, b, c))
+    assert not grouped.check(None, (a, b, c, a)) and arguments(2, ((), (0, 1))).check(None, (a, a))
+
+
+@given(st.data())
+def test_distinct_is_what_its_words_say(data):
+    objects = [Plain() for _ in range(data.draw(st.integers(1, 6)))]
+    args = data.draw(st.lists(st.sampled_from(objects), min_size=1, max_size=40))
+    group = data.draw(st.lists(st.integers(-1, 5), min_size=len(args), max_size=len(args)))
+    members = {g: tuple(i for i, other in enumerate(group) if other == g) for g in group}
+    groups = tuple(numbers for g, numbers in sorted(members.items()) if g >= 0)
+    meets = any(
+        args[i] is args[j] and group[i] != group[j] for i in range(len(args)) for j in range(i)
+    )
+    assert arguments(len(args), (groups, members.get(-1, ()))).check(None, tuple(args)) == (not meets)
+
+
 def test_ranges():
     assert check("range", (2, 5), 2) is None and check("range", (2, 5), 5) is None
     assert check("range", (2, 5), 6)[2] == "range: expected an int from 2 to 5, found 6"
@@ -425,6 +458,9 @@ def test_ranges():
         ([(-1, "local", 0, [])], [1], "captures takes indices of nodes"),
         ([(-1, "local", 0, [("type", 5)])], [], "type takes a class"),
         ([(-1, "local", 0, [("same_as", 0)])], [], "earlier node"),
+        ([(-1, "local", 0, [("distinct", (0,))])], [], "groups, others"),
+        ([(-1, "local", 0, [("distinct", (((0,), (1,)), ()))])], [], "groups, others"),
+        ([(-1, "local", 0, [("distinct", (((0,),), 0))])], [], "groups, others"),
         ([(-1, "local", 0, [("truth", 1)])], [], "truth takes a bool"),
         ([(-1, "local", 0, [("class_attrs", (("x",),))])], [], "class_attrs takes"),
         ([(-1, "local", 0, [("tensor", ())])], [], "TensorSpec|without torch"),

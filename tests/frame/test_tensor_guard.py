@@ -72,6 +72,22 @@ def test_metadata_changed_in_place():
     assert "dtype" in why(tree, tensor)
 
 
+def test_views_require_grad_with_their_base():
+    leaf = torch.ones(4, 3, requires_grad=True)
+    with torch.no_grad():
+        for view in (leaf[1:], leaf.view(3, 4), leaf.t(), leaf[None].squeeze(0)):
+            assert view.requires_grad and view.grad_fn is None
+            assert why(guard(view), view) is None
+            assert "requires_grad" in why(guard(view.detach()), view)
+    base = torch.ones(2, 3)
+    view = base[:]
+    tree = guard(view)
+    assert why(tree, view) is None
+    base.mul_(leaf[:2])
+    assert "requires_grad: expected False, found True" in why(tree, view)
+    assert why(guard(view), view) is None
+
+
 def test_open_dimensions():
     tree = guard(BASE, sizes=(None, 3), strides=(None, 1))
     assert why(tree, torch.empty(9, 3)) is None

@@ -70,6 +70,17 @@ def test_relations_sit_on_the_later_node():
         assert tree.nodes[late].checks == [("same_as", min(tree.index(a), tree.index(b)))]
 
 
+def test_distinct_objects_are_one_check_on_the_last_node():
+    a, b, c = ListItem(X, 0), Local(0, "a"), Local(2, "c")
+    tree = plan([GuardRecord(a, "distinct", (((a,), (b,)), (c, a)))], [])
+    at = {name: tree.index(source) for name, source in (("a", a), ("b", b), ("c", c))}
+    last = max(at.values())
+    assert tree.nodes[last].checks == [("distinct", (((at["a"],), (at["b"],)), (at["c"],)))]
+    assert not any(node.checks for i, node in enumerate(tree.nodes) if i != last)
+    (lone,) = plan([GuardRecord(b, "distinct", (((b,),), ()))], []).nodes
+    assert not lone.checks
+
+
 paths = st.recursive(
     st.sampled_from([Local(i, n) for i, n in enumerate("abc")]),
     lambda inner: (
@@ -113,6 +124,7 @@ def test_plain_data_round_trip():
         *module_records(),
         GuardRecord(X, "equals", (1, -0.0, float("nan"), "s", torch.float32, 2**70, b"x", None, ...)),
         GuardRecord(X, "not_same_as", SELF),
+        GuardRecord(X, "distinct", (((X, SELF), (ListItem(X, 0),)), (ListItem(X, 1),))),
         GuardRecord(
             X, "class_attrs", (("forward", torch.nn.Linear.forward), ("gone", _core.ABSENT)), ("f.py", 3)
         ),

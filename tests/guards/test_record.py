@@ -6,7 +6,7 @@ import weakref
 import pytest
 
 from dyncomp.guards.record import GuardList, GuardRecord, describe
-from dyncomp.guards.source import Local
+from dyncomp.guards.source import ListItem, Local
 
 X, Y = Local(0, "x"), Local(1, "y")
 
@@ -60,6 +60,12 @@ def test_a_weak_reference_may_itself_be_the_payload():
         (GuardRecord(X, "type", int), "type(L['x']) is int"),
         (GuardRecord(X, "equals", "a"), "L['x'] == 'a'"),
         (GuardRecord(X, "same_as", Y), "L['x'] is L['y']"),
+        (GuardRecord(X, "distinct", (((X,),), (Y,))), "L['x'] is none of L['y']"),
+        (GuardRecord(X, "distinct", (((X,), (Y,)), ())), "L['x'], L['y'] are different objects"),
+        (
+            GuardRecord(X, "distinct", (((X,), (Y, ListItem(Y, 0))), (ListItem(X, 0),))),
+            "L['x'], L['y'] or L['y'][0] are different objects, and each is none of L['x'][0]",
+        ),
         (GuardRecord(X, "no_item", ("forward",)), "'forward' not in L['x']"),
         (GuardRecord(X, "range", (2, None)), "2 <= L['x']"),
         (GuardRecord(X, "truth", False), "not L['x']"),

@@ -197,7 +197,7 @@ def test_a_list_that_grows_compiles_for_each_length_and_says_so():
     reasons = []
     dyncomp.api.context_of(fast).observers.append(lambda record: reasons.append(record.recompile_reason))
     fast([torch.ones(2)] * 5)
-    assert reasons == ["length: expected 4, found 5"]
+    assert reasons == ["L['xs']: length: expected 4, found 5"]
 
 
 def test_sizes_of_parameters_are_not_of_the_call():
@@ -240,6 +240,39 @@ def test_a_loop_over_the_number_ends_at_the_limit():
         for n in range(2, 9):
             assert_same(fast(torch.ones(2), n), f(torch.ones(2), n))
     assert dyncomp.stats().frames == 3
+
+
+def test_list_lengths_end_at_the_limit_with_a_cure():
+    fast = dyncomp.optimize(lambda xs: torch.cat(xs) * 2, backend="eager", recompile_limit=3)
+    with pytest.warns(RuntimeWarning, match="length: expected 3, found 4.*stack the items"):
+        for n in range(1, 8):
+            xs = [torch.randn(2) for _ in range(n)]
+            assert_same(fast(xs), torch.cat(xs) * 2)
+    assert dyncomp.stats().frames == 3
+
+
+@pytest.mark.parametrize("dynamic, compiles", [(None, 4), (True, 1)])
+def test_height_and_width_are_two_numbers_also_of_a_square(dynamic, compiles):
+    shapes = [(2, 8, 8), (2, 12, 8), (2, 9, 9), (3, 6, 7), (4, 7, 7)]
+    inputs = [(torch.randn(shape), torch.randn(shape)) for shape in shapes]
+    calls(lambda x, y: x.sum(1) + y.amax(2).sum(), *inputs, compiles=compiles, dynamic=dynamic)
+
+
+def test_tensors_of_one_shape_share_their_numbers():
+    fast = dyncomp.optimize(lambda x, y: (torch.cat([x, x]).relu(), y * 2), backend="eager", dynamic=True)
+    records = []
+    dyncomp.api.context_of(fast).observers.append(records.append)
+    for shape in ((4, 4), (3, 5)):
+        fast(torch.randn(shape), torch.randn(shape))
+    fast(torch.randn(3, 5), torch.randn(3, 6))
+    assert len(records) == 2 and "L['y'].size(1) == s1" in records[1].recompile_reason
+
+
+def test_offsets_of_views_are_not_pinned_unless_they_are_read():
+    base = torch.arange(40.0)
+    calls(lambda x: x * 2, *[(base[k : k + 5],) for k in range(6)], compiles=1)
+    calls(lambda x: (x.view(-1)[1:], x + 1), *[(base[k:],) for k in range(6)], compiles=2)
+    calls(lambda x: x + x.storage_offset(), *[(base[k : k + 5],) for k in (1, 2, 1, 2)], compiles=2)
 
 
 def test_what_symbolic_numbers_cannot_do_is_compiled_for_each_size():

@@ -74,6 +74,7 @@ def main() -> int:
             seen.update(
                 {"compiles": made.frames, "graph breaks": made.graph_breaks, "skipped": made.skipped, **made.fallbacks}
             )
+            seen.update({f"break: {reason}": count for reason, count in made.break_reasons.items()})
     print(dict(seen))
     print(f"{wrong} faults in {len(range(0, given.count, given.every))} programs, {given.ways}", flush=True)
     return 1 if wrong else 0

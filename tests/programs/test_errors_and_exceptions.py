@@ -1,6 +1,7 @@
 """Exceptions: which one, its text, cause and context, what was done before it, and who catches it."""
 
 import contextlib
+import operator
 import traceback
 
 import torch
@@ -401,6 +402,46 @@ def test_zero_division_and_overflow(C):
 
     fast = C(f)
     return fast(ones(), 1, 2), fast(ones(), 1, 0), fast(ones(), 1.0, 0.0), fast(ones(), 10**400, 3)
+
+
+@program
+def test_every_division_by_zero(C):
+    """In a version for the numbers of one call as well as in one for all numbers; the words are this Python's."""
+    found = []
+    for divide in (operator.truediv, operator.floordiv, operator.mod, divmod):
+
+        def f(x, a, b, divide=divide):
+            try:
+                return x + torch.tensor(divide(a, b))[..., None]
+            except ZeroDivisionError as error:
+                return x, str(error)
+
+        for numbers in (
+            [(1, 2), (1, 0), (7, 3), (7, 0)],
+            [(5, 2), (6, 3), (7, 0)],
+            [(1.5, 2.5), (1.5, 0.0), (3.5, 0.0)],
+            [(7, 3.5), (7, 0.0)],
+            [(7.5, 3), (7.5, 0)],
+            [(True, 2), (True, 0), (False, True)],
+        ):
+            fast = C(f)
+            found += [fast(ones(), a, b) for a, b in numbers]
+    return found
+
+
+class Halves:
+    def __divmod__(self, other):
+        return 5, other
+
+    def __rdivmod__(self, other):
+        return other, 8
+
+
+@program
+def test_divmod_of_other_objects(C):
+    fast = C(lambda x, a, b: (x + 1, divmod(a, b)))
+    pairs = [(Halves(), 2), (2, Halves()), (ones(), 2), (2, ones()), ("a", 2), (2.5, 1), (7, 2)]
+    return [outcome(fast, ones(), a, b) for a, b in pairs]
 
 
 @program

@@ -81,6 +81,34 @@ def test_modes_between_steps(backend):
 
 
 @BACKENDS
+def test_views_that_require_grad_through_their_base(backend):
+    """The view says so itself only when asked through its class, whether it was made before or inside a no_grad block."""
+
+    def story(compiled):
+        fast, told = compiled(lambda x: torch.sin(x) * 2), []
+        scale, base = r(6), torch.ones(6)
+        view = base[1:5]
+        told.append(fast(view).requires_grad)
+        base.mul_(scale)
+        result = fast(view)
+        result.sum().backward()
+        told += [result, scale.grad]
+        weight = torch.nn.Parameter(torch.ones(4, 3))
+
+        def broken(first, rows):
+            rows = rows.long()
+            part = weight[first.item() :]
+            return (part.t() @ part + rows[0]).exp()
+
+        with torch.no_grad():
+            part = weight.view(3, 4)
+            told += [part.requires_grad, fast(part), compiled(broken)(torch.tensor(1), torch.ones(3))]
+        return told
+
+    same_story(story, backend)
+
+
+@BACKENDS
 def test_inference_tensors_as_inputs(backend):
     def story(compiled):
         net = Net()

@@ -1,5 +1,6 @@
 """Training functions that write to their inputs: data, metadata, through views and aliases, leaves and non-leaves, shared memory."""
 
+import numpy
 import pytest
 import torch
 
@@ -80,6 +81,18 @@ NON_LEAF = [written_non_leaf, written_and_returned, written_through_view, writte
             written_under_no_grad, written_through_detach, read_then_written, view_then_written, both_written]  # fmt: skip
 
 
+def trained(base, other, results):
+    """What is seen of two inputs and of what a function gave for them, and then a backward through all of it."""
+    results = results if isinstance(results, tuple | list) else [results]
+    told = seen(base, other, *results)
+    total = base.sin().sum() + other.cos().sum()
+    for result in results:
+        total = total if result is None else total + result.sum()
+    if total.requires_grad:
+        total.backward()
+    return told
+
+
 @BACKENDS
 @pytest.mark.parametrize("function", NON_LEAF, ids=lambda f: f.__name__)
 def test_non_leaf_inputs(function, backend):
@@ -89,12 +102,7 @@ def test_non_leaf_inputs(function, backend):
             x, w = r(3, 3), r(3, 3)
             base, other = x * 1, w + 0
             results = fast(base, other)
-            results = results if isinstance(results, tuple | list) else [results]
-            told.append(seen(base, other, *results))
-            total = base.sin().sum() + other.cos().sum()
-            for result in results:
-                total = total if result is None else total + result.sum()
-            total.backward()
+            told.append(trained(base, other, results))
             told.append(seen(x.grad, w.grad))
         return told
 
@@ -112,12 +120,7 @@ def test_views_as_inputs(function, backend):
             x, w = r(6, 3), r(3, 3)
             base, other = x * 1, w + 0
             results = fast(base[::2], other)
-            results = results if isinstance(results, tuple | list) else [results]
-            told.append(seen(base, other, *results))
-            total = base.sin().sum() + other.cos().sum()
-            for result in results:
-                total = total if result is None else total + result.sum()
-            total.backward()
+            told.append(trained(base, other, results))
             told.append(seen(x.grad, w.grad))
         return told
 
@@ -139,13 +142,7 @@ def test_leaf_inputs(function, first, second, backend):
             except RuntimeError as error:
                 told.append((str(error), seen(x, w)))
                 continue
-            results = results if isinstance(results, tuple | list) else [results]
-            told.append(seen(x, w, *results))
-            total = x.sin().sum() + w.cos().sum()
-            for result in results:
-                total = total if result is None else total + result.sum()
-            if total.requires_grad:
-                total.backward()
+            told.append(trained(x, w, results))
             told.append(seen(x.grad if x.is_leaf else None, w.grad if w.is_leaf else None))
         return told
 
@@ -186,6 +183,16 @@ def test_write_then_earlier_saved_value_is_stale(backend):
     same_story(story, backend)
 
 
+def back_through(x, v, y):
+    """What a backward through both tells: the tensors, its error if it has one, and the gradient."""
+    told = [seen(v, y)]
+    try:
+        (v.sum() + y.sum()).backward()
+    except RuntimeError as error:
+        told.append(str(error).partition(":")[0])
+    return [*told, seen(x.grad)]
+
+
 @BACKENDS
 def test_inputs_that_share_memory(backend):
     def story(compiled):
@@ -196,12 +203,7 @@ def test_inputs_that_share_memory(backend):
                 x = r(4)
                 v = x * 1
                 y = fast(v[:2], v[2:])
-                told.append(seen(v, y))
-                try:
-                    (v.sum() + y.sum()).backward()
-                except RuntimeError as error:
-                    told.append(str(error).partition(":")[0])
-                told.append(seen(x.grad))
+                told += back_through(x, v, y)
         return told
 
     same_story(story, backend, fallbacks=("inputs-share-memory", "aliased-inputs", "training-graph-eager", "aot: "))
@@ -221,15 +223,34 @@ def test_overlapping_inputs(backend):
                 except RuntimeError as error:
                     told.append(str(error))
                     continue
-                told.append(seen(v, y))
-                try:
-                    (v.sum() + y.sum()).backward()
-                except RuntimeError as error:
-                    told.append(str(error).partition(":")[0])
-                told.append(seen(x.grad))
+                told += back_through(x, v, y)
         return told
 
     same_story(story, backend, fallbacks=("inputs-share-memory", "aliased-inputs", "training-graph-eager", "aot: "))
+
+
+@BACKENDS
+@pytest.mark.parametrize("grad", [True, False])
+def test_two_storages_over_one_memory(backend, grad):
+    """Two tensors of one array: no storage, no object tells that they share memory."""
+
+    def function(a, b, w):
+        a.add_(1)
+        return b * w + a
+
+    def story(compiled):
+        fast = compiled(function)
+        told = []
+        for shared in (False, True, False):
+            array = numpy.arange(4.0)
+            a, b, w = torch.from_numpy(array), torch.from_numpy(array if shared else array.copy()), r(4, grad=grad).double()
+            out = fast(a, b, w)
+            told.append(seen(a, b, out))
+            if grad:
+                told.append(seen(*torch.autograd.grad(out.sum(), [w])))
+        return told
+
+    same_story(story, backend, fallbacks=("inputs-share-memory", "aliased-inputs"))
 
 
 @BACKENDS
@@ -242,12 +263,7 @@ def test_same_tensor_twice(backend):
                 x = r(3)
                 v = x * 1
                 y = fast(v, v)
-                told.append(seen(v, y))
-                try:
-                    (v.sum() + y.sum()).backward()
-                except RuntimeError as error:
-                    told.append(str(error).partition(":")[0])
-                told.append(seen(x.grad))
+                told += back_through(x, v, y)
         return told
 
     same_story(story, backend, fallbacks=("inputs-share-memory", "aliased-inputs", "training-graph-eager", "aot: "))

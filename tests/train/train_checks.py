@@ -52,13 +52,7 @@ def check_function(function, *inputs, backend="codegen", steps=2, which=None, fa
             rtol,
             atol,
         )
-    after = dyncomp.stats().fallbacks
-    new = [
-        name
-        for name, count in after.items()
-        if count > before.get(name, 0) and not name.startswith(tuple(fallbacks) or "-")
-    ]
-    assert not new, new
+    check_fallbacks(before, fallbacks)
     return fast
 
 
@@ -88,13 +82,7 @@ def check_module(module, *inputs, backend="codegen", steps=2, rtol=1e-4, atol=1e
                 if parameter.grad is not None:
                     parameter -= 0.01 * parameter.grad
                     parameter.grad = None
-    after = dyncomp.stats().fallbacks
-    new = [
-        name
-        for name, count in after.items()
-        if count > before.get(name, 0) and not name.startswith(tuple(fallbacks) or "-")
-    ]
-    assert not new, new
+    check_fallbacks(before, fallbacks)
     return fast
 
 
@@ -122,9 +110,7 @@ def same_story(story, backend="codegen", fallbacks=(), errors=False, rtol=1e-5, 
         raise got_error
     assert (type(got_error), str(got_error)) == (type(want_error), str(want_error))
     assert_same(got, want, "story", rtol, atol)
-    after = dyncomp.stats().fallbacks
-    new = [n for n, count in after.items() if count > before.get(n, 0) and not n.startswith(tuple(fallbacks) or "-")]
-    assert not new, new
+    check_fallbacks(before, fallbacks)
 
 
 def _told(story, compiled):
@@ -134,3 +120,14 @@ def _told(story, compiled):
     except Exception as error:  # noqa: BLE001 - compared by the caller
         return None, error
     return (result, torch.get_rng_state()), None
+
+
+def check_fallbacks(before, expected):
+    """No fallback was counted since `before` but those whose names begin with one of `expected`."""
+    after = dyncomp.stats().fallbacks
+    new = [
+        name
+        for name, count in after.items()
+        if count > before.get(name, 0) and not name.startswith(tuple(expected) or "-")
+    ]
+    assert not new, new

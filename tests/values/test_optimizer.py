@@ -116,13 +116,13 @@ def test_eager_backend_follows_the_same_numbers(fresh):
     assert_same_training(lambda p: torch.optim.Adam(p, lr=0.01), 2, options={"backend": "eager"})
 
 
-def test_scheduler_wraps_the_step(fresh):
+def assert_same_schedule(make_scheduler, steps):
     def run(compiled):
         params = parameters()
         optimizer = torch.optim.AdamW(params, lr=0.1)
-        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)
+        scheduler = make_scheduler(optimizer)
         step = dyncomp.optimize(optimizer.step) if compiled else optimizer.step
-        for i in range(5):
+        for i in range(steps):
             set_gradients(params, i)
             step()
             scheduler.step()
@@ -130,25 +130,16 @@ def test_scheduler_wraps_the_step(fresh):
 
     expected = run(False)
     torch.testing.assert_close(run(True), expected, rtol=2e-6, atol=1e-7)
+
+
+def test_scheduler_wraps_the_step(fresh):
+    assert_same_schedule(lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, T_max=10), 5)
     assert dyncomp.stats().graphs == 2
 
 
 def test_momentum_that_changes_is_compiled_once_more(fresh):
     """OneCycleLR moves the learning rate and the betas."""
-
-    def run(compiled):
-        params = parameters()
-        optimizer = torch.optim.AdamW(params, lr=0.1)
-        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=12)
-        step = dyncomp.optimize(optimizer.step) if compiled else optimizer.step
-        for i in range(8):
-            set_gradients(params, i)
-            step()
-            scheduler.step()
-        return params
-
-    expected = run(False)
-    torch.testing.assert_close(run(True), expected, rtol=2e-6, atol=1e-7)
+    assert_same_schedule(lambda o: torch.optim.lr_scheduler.OneCycleLR(o, max_lr=0.1, total_steps=12), 8)
     assert dyncomp.stats().graphs <= 3
 
 

@@ -220,6 +220,27 @@ def test_tied_parameters_get_one_gradient(fresh):
     torch.testing.assert_close(run(True), run(False))
 
 
+def test_parameters_that_become_one(fresh):
+    """They were taken for different tensors, by one guard however many there are: as one they get one gradient."""
+
+    def step(parameters, x):
+        for p in parameters:
+            p.grad = None
+        sum((p * x).sin().sum() for p in parameters).backward()
+        return [p.grad for p in parameters]
+
+    def run(call):
+        ps = [torch.full((3,), float(i), requires_grad=True) for i in range(12)]
+        x = torch.arange(3.0)
+        return [call(given, x) for given in (ps, [*ps[:5], ps[0], *ps[6:]], [ps[0]] * 12)]
+
+    fast = dyncomp.optimize(step, options=CAPTURE)
+    torch.testing.assert_close(run(fast), run(step))
+    guards = dyncomp.explain(step, options=CAPTURE)([torch.ones(2, requires_grad=True) for _ in range(12)], torch.ones(2)).guards
+    assert sum("different objects" in str(guard) or " is none of " in str(guard) for guard in guards) <= 4
+    assert not any(" is not L" in str(guard) for guard in guards)
+
+
 def test_zero_grad_alone(fresh):
     def run(compiled, none):
         net = model()

@@ -5,8 +5,8 @@
 read column by column touches a few lanes of every row: each a new page. Interchanged, memory is read in
 long runs:
 
-    for 64 rows, 4 at a time: for c: total[c] += (x[r][c] + x[r+1][c]) + (x[r+2][c] + x[r+3][c])
-                              for c: (high, low)[c] += total[c]; total[c] = 0
+    for 64 rows, 8 at a time (then 4, then one): for c: total[c] += (x[r][c] + x[r+1][c]) + ... + (x[r+6][c] + x[r+7][c])
+                                                 for c: (high, low)[c] += total[c]; total[c] = 0
     for c: y[c] = high[c] + low[c]
 
 The rows in between are a cascade, so the sum is as accurate as a pairwise one.
@@ -22,7 +22,8 @@ from dyncomp.codegen.ir.nodes import Acc, Accumulate, Init, Loop, Stmt, Store
 from dyncomp.codegen.ir.proofs import upper_bound
 from dyncomp.codegen.ir.types import SIZE
 
-ROWS_AT_ONCE = 4
+ROWS_AT_ONCE = (8, 4, 1)
+FEWEST_ROWS = 8
 ROWS_A_FLUSH = 64
 NARROW = 256  # columns; below, a row is short enough for accumulators in registers
 CACHE_BYTES = 96 * 1024  # for all rows of accumulators of one loop
@@ -58,7 +59,7 @@ def column_sums(loop: Loop) -> ColumnSums | None:
     if any(s.acc.op != "sum" or s.acc.dtype not in ("f32", "f64") or s.acc not in accs for s in sums):
         return None
     width, length = upper_bound(loop.var.extent), upper_bound(rows.var.extent)
-    if width is None or width < NARROW or (length is not None and length < 2 * ROWS_AT_ONCE):
+    if width is None or width < NARROW or (length is not None and length < FEWEST_ROWS):
         return None
     if sum(3 * SIZE[acc.dtype] for acc in accs) * width > CACHE_BYTES:
         return None

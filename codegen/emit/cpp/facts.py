@@ -13,7 +13,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Container, Iterator
 
-from dyncomp.codegen.ir.index import Index, Var, variables
+from dyncomp.codegen.emit.cpp.positions import only_compared
+from dyncomp.codegen.ir.index import Index, Var, as_index, hint, substitute, variables
 from dyncomp.codegen.ir.nodes import (
     Acc,
     Accumulate,
@@ -75,6 +76,7 @@ class Facts:
         self.lane_bytes, self.lanes = self._lanes(vector_bytes)
         self.copies = self._copies()
         self._flush: dict[int, list[tuple[Acc, int]]] = {}
+        self._outermost: dict[str, int] = {}  # of a long sum: the loop in front of which it begins
         self._starts: dict[str, int] = {}
         self.long: set[str] = set()
         self._find_flushes(kernel.body, [])
@@ -116,6 +118,21 @@ class Facts:
     def acc_uses(self, acc: Acc) -> Uses:
         return Uses(frozenset(), frozenset({acc.name}), frozenset())
 
+    def rest_at_once(self, loop: Loop) -> bool:
+        """True for a vector loop that reads rows again and again, once a pass: what whole vectors leave is one pass too, if it is
+        more than one vector.
+        """
+        if self.copies == 1 or not self.lane_wise or self.split or not any(isinstance(s, Loop) for s in loop.body):
+            return False
+        step = self.lanes * self.copies
+        return any(_seen_extent(loop.var, last) % step > self.lanes for last in (False, True))
+
+    def flushes_between(self, loop: Loop) -> bool:
+        """True if the sums that are flushed in a loop begin right in front of it: what its last block adds may then stay in the
+        first level, which their totals include.
+        """
+        return all(self._outermost.get(acc.name) == id(loop) for acc, _ in self.flushes(loop))
+
     def flushes(self, loop: Loop) -> list[tuple[Acc, int]]:
         return self._flush.get(id(loop), [])
 
@@ -138,10 +155,12 @@ class Facts:
         if self.vector is None:
             return vector_bytes, 1
         widest = 1
-        seen: set[int] = set()
-        for value in all_values(self.kernel.body, seen):
+        values = list(all_values(self.kernel.body, set()))
+        statements = [s for s in all_statements(self.kernel.body) if isinstance(s, Accumulate | Store)]
+        asked = only_compared(values, statements, self)
+        for value in values:
             uses = self.uses(value)
-            if self.vector in uses.variables or uses.accs & self.lane_wise:
+            if (self.vector in uses.variables or uses.accs & self.lane_wise) and id(value) not in asked:
                 widest = max(widest, SIZE[value.dtype])
         for stmt in all_statements(self.kernel.body):
             if isinstance(stmt, Accumulate) and stmt.acc.name in self.split | self.lane_wise:
@@ -158,9 +177,11 @@ class Facts:
         cost = max((self.body_cost(body) for body in bodies), default=0)
         reduces = bool(self.split or self.lane_wise)
         wanted = 1 if cost > 60 else 2 if cost > 12 or not reduces else 4
-        most = upper_bound(self.vector.extent)
-        if most is not None:
-            wanted = min(wanted, max(1, most // self.lanes))
+        seen = _seen_extent(self.vector)
+        if self.lane_wise and not self.split:  # all columns in one pass, if they are few
+            wanted = min(wanted, max(1, -(-seen // self.lanes)))
+            return 4 if wanted == 3 else wanted
+        wanted = min(wanted, max(1, seen // self.lanes))
         return 2 if wanted == 3 else wanted
 
     def _find_flushes(self, body: tuple[Stmt, ...], nest: list[Loop]) -> None:
@@ -184,9 +205,18 @@ class Facts:
             steps *= extent
         if steps > PLAIN_STEPS and placed is not None:
             self.long.add(acc.name)
+            self._outermost[acc.name] = id(loops[0])
             entry = self._flush.setdefault(id(placed[0]), [])
             if all(known.name != acc.name for known, _ in entry):
                 entry.append((acc, placed[1]))
+
+
+def _seen_extent(var: Var, last: bool = False) -> int:
+    """What an extent was while tracing: it chooses a form that is right for all. Where blocks differ, that of the first one, or of
+    the last.
+    """
+    outer = variables(var.extent)
+    return hint(substitute(var.extent, {v: as_index(_seen_extent(v) - 1 if last else 0) for v in outer}))
 
 
 def all_statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

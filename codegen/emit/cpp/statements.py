@@ -31,6 +31,8 @@ from dyncomp.codegen.emit.cpp.values import CannotVectorise, Stride, Values
 from dyncomp.codegen.ir.index import IndexLike, Var
 from dyncomp.codegen.ir.nodes import Acc, Accumulate, Init, Loop, Stmt, Store
 
+UNROLLED_COST = 12  # operations up to which two rows of a transposed block are written side by side
+
 
 class Statements:
     def __init__(self, facts: Facts, values: Values, accumulators: AccumulatorWriter):
@@ -91,7 +93,7 @@ class Statements:
 
     def _vector_store(self, stmt: Store, block: Block, copy: int, step: IndexLike | None) -> str:
         value = self.values.vector(stmt.value, block, copy)
-        pointer, lanes = identifier(stmt.buffer.name), self.values.in_use(block)
+        pointer, lanes = identifier(stmt.buffer.name), self.values.in_use(block, copy)
         guard, mask = stmt.guard, ""
         if guard is not None and self.facts.varies(guard, True):
             mask = self.values.vector(guard, block, copy)
@@ -103,7 +105,7 @@ class Statements:
             if mask:
                 line = f"store_where({address}, {value}, {mask}, {lanes});"
             elif block.partial:
-                line = f"store_part({address}, {value}, m);"
+                line = f"store_part({address}, {value}, {lanes});"
             else:
                 line = f"store({address}, {value});"
         else:
@@ -153,9 +155,18 @@ class Statements:
         inner = self._inner(outer, loop, block.in_vector, block.copies, block.partial)
         self.body(loop.body, inner)
         outer.nest(f"for (; {name} < stop_{name}; {name}++)", inner)
-        for acc, _ in flushes:
-            self.accumulators.flush(acc, outer)
+        self._flush(loop, name, extent, outer)
         block.nest(f"for (i64 {name} = 0; {name} < {extent};)", outer)
+
+    def _flush(self, loop: Loop, name: str, extent: str, chunk: Block) -> None:
+        """After a block of a loop that holds long sums; short rows, which are one block, need none."""
+        block = Block(chunk, copies=chunk.copies)
+        for acc, _ in self.facts.flushes(loop):
+            self.accumulators.flush(acc, block)
+        if self.facts.flushes_between(loop):
+            chunk.nest(f"if ({name} < {extent})", block)
+        else:
+            chunk.lines.extend(block.lines)
 
     def extent(self, var: Var, block: Block) -> str:
         """The number of iterations: a literal, or a constant of the block."""
@@ -195,9 +206,11 @@ class Statements:
             column.nest(f"if (m == {lanes} && rows == {lanes})", full)
             column.nest("else", rest)
         self.values.tiles = None
+        # Blocks follow each other along the tile variable: what is read across is used up in runs of neighbours, and
+        # few pages are in use at a time.
         row = self._transparent(loop, scope)
-        row.nest(f"for (i64 {vector} = 0; {vector} < {ends[1]}; {vector} += {lanes})", column)
-        scope.nest(f"for (i64 first_{tile} = 0; first_{tile} < {ends[0]}; first_{tile} += {lanes})", row)
+        row.nest(f"for (i64 first_{tile} = 0; first_{tile} < {ends[0]}; first_{tile} += {lanes})", column)
+        scope.nest(f"for (i64 {vector} = 0; {vector} < {ends[1]}; {vector} += {lanes})", row)
         block.nest("", scope)
         return True
 
@@ -210,6 +223,8 @@ class Statements:
         )
         self.body(inner.body, lines)
         count = "rows" if partial else self.facts.lanes
+        if not partial and self.facts.body_cost(inner.body) <= UNROLLED_COST:
+            block.add("#pragma GCC unroll 2")
         block.nest(f"for (i64 {tile} = first_{tile}; {tile} < first_{tile} + {count}; {tile}++)", lines)
         writer.spill(block, partial)
         return block
@@ -233,8 +248,7 @@ class Statements:
             chunk = self._transparent(loop, scope)
             chunk.add(f"const i64 stop_{name} = smaller({name} + {steps}, {extent});")
             self.vector_passes(loop, chunk, f"stop_{name}", known)
-            for acc, _ in flushes:
-                self.accumulators.flush(acc, chunk)
+            self._flush(loop, name, extent, chunk)
             scope.nest(f"for (; {name} < {extent};)", chunk)
         block.nest("", scope)
 
@@ -261,7 +275,7 @@ class Statements:
 
         chunk = self._transparent(loop, scope)
         chunk.add(f"const i64 stop_{row} = smaller(at_{row} + {ROWS_A_FLUSH}, {length});")
-        for count in (ROWS_AT_ONCE, 1):
+        for count in ROWS_AT_ONCE:
             some = self._transparent(loop, chunk)
             across(some, rows(count))
             chunk.nest(f"for (; at_{row} + {count} <= stop_{row}; at_{row} += {count})", some)
@@ -303,14 +317,14 @@ class Statements:
         block: Block,
         end: str,
         multiple: int | None,
-        write: Callable[[Block], None] | None = None,
+        custom: Callable[[Block], None] | None = None,
     ) -> None:
-        """The loops over whole vectors and over the rest, up to `end`; `write` fills their bodies.
+        """The loops over whole vectors and over the rest, up to `end`; `custom` fills their bodies in place of the loop's own.
 
         `multiple` is the extent where it is a number and a range never starts or ends elsewhere; None
         otherwise.
         """
-        write = write or (lambda inner: self.body(loop.body, inner))
+        write = custom or (lambda inner: self.body(loop.body, inner))
         name, lanes, copies = identifier(loop.var.name), self.facts.lanes, self.facts.copies
         step = lanes * copies
         extent = loop.var.extent
@@ -321,8 +335,14 @@ class Statements:
         if multiple is not None and multiple % step == 0:
             return
         whole = multiple is not None and multiple % lanes == 0
-        rest = self._inner(block, loop, True, 1, not whole)
-        if not whole:
+        at_once = copies if custom is None and self.facts.rest_at_once(loop) else 1
+        whole = whole and at_once == 1
+        rest = self._inner(block, loop, True, at_once, not whole)
+        if at_once > 1:
+            for copy in range(copies):
+                left = f"larger({end} - {name} - {copy * lanes}, 0)"
+                rest.add(f"const int m_{copy} = (int)smaller({left}, {lanes});")
+        elif not whole:
             rest.add(f"const int m = (int)smaller({end} - {name}, {lanes});")
         write(rest)
-        block.nest(f"for (; {name} < {end}; {name} += {lanes})", rest)
+        block.nest(f"for (; {name} < {end}; {name} += {lanes * at_once})", rest)

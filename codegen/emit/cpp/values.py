@@ -15,6 +15,7 @@ from typing import Protocol
 from dyncomp.codegen.emit.cpp.block import Block
 from dyncomp.codegen.emit.cpp.facts import Facts, children_first, is_scratch
 from dyncomp.codegen.emit.cpp.names import MEMORY, SCALAR, VECTOR, constant, identifier, index_text
+from dyncomp.codegen.emit.cpp.positions import compared_position, mask_text
 from dyncomp.codegen.ir.index import Index, IndexLike, Var, as_index, coefficient_of, variables
 from dyncomp.codegen.ir.nodes import Buffer, Cast, Checked, Const, Load, Op, Position, Result, Value
 from dyncomp.codegen.ir.proofs import as_number
@@ -152,7 +153,7 @@ class Values:
         if isinstance(value, Position):
             return self._position(value.index, block, copy, varying)
         if isinstance(value, Checked):
-            lanes = self.in_use(block) if varying else "1"
+            lanes = self.in_use(block, copy) if varying else "1"
             inner = self.either(value.value, block, copy, varying)
             extent = index_text(value.extent, {})
             return f"checked({inner}, {extent}, {lanes}, {identifier(value.flag.name)})"
@@ -161,6 +162,10 @@ class Values:
         raise TypeError(f"not a value: {value!r}")
 
     def _op(self, value: Op, block: Block, copy: int, varying: bool) -> str:
+        found = compared_position(value, self.facts) if varying else None
+        if found is not None:
+            base = index_text(found[1].index, self.names(block, copy))
+            return mask_text(*found, base, self.scalar(found[2], block))
         args = [self.either(a, block, copy, varying) for a in value.args]
         mask = "B" if varying else "bool"
         if value.name == "where":
@@ -201,9 +206,9 @@ class Values:
         assert vector is not None
         return self.names(block, copy)[vector]
 
-    def in_use(self, block: Block) -> str:
+    def in_use(self, block: Block, copy: int) -> str:
         """Number of lanes in use."""
-        return "m" if block.partial else str(self.facts.lanes)
+        return str(self.facts.lanes) if not block.partial else "m" if block.copies == 1 else f"m_{copy}"
 
     def _position(self, index: Index, block: Block, copy: int, varying: bool) -> str:
         if not varying:
@@ -228,7 +233,7 @@ class Values:
         return self._vector_load(value, block, copy, pointer)
 
     def _vector_load(self, value: Load, block: Block, copy: int, pointer: str) -> str:
-        name, lanes = VECTOR[value.dtype], self.in_use(block)
+        name, lanes = VECTOR[value.dtype], self.in_use(block, copy)
         guard = value.guard
         place = self.tiles.place(value.buffer.name, value.index) if self.tiles else None
         if place is not None:
@@ -249,7 +254,7 @@ class Values:
                 mask = self.vector(guard, block, copy)
                 # the element may be out of bounds where no lane wants it
                 spread = self._spread(name, value.dtype, f"load<{SCALAR[value.dtype]}>({pointer} + ({at}))")
-                used = f"({mask} & lanes_below<B>(m))" if block.partial else mask
+                used = f"({mask} & lanes_below<B>({lanes}))" if block.partial else mask
                 return f"(any_lane((B){used}) ? sel({mask}, {spread}, {zero}) : {zero})"
             if step == 1 or (step == 2 and not block.partial and not lane_guard):
                 at = self._offset(value, block, copy, "", varying_dynamic=False)
@@ -277,10 +282,10 @@ class Values:
         copy: int,
     ) -> str:
         if lane_guard and guard is not None:
-            return f"load_where<{name}>({address}, {self.vector(guard, block, copy)}, {self.in_use(block)})"
+            return f"load_where<{name}>({address}, {self.vector(guard, block, copy)}, {self.in_use(block, copy)})"
         if step == 2:
             return f"load_even<{name}>({address})"
-        return f"load_part<{name}>({address}, m)" if block.partial else f"load<{name}>({address})"
+        return f"load_part<{name}>({address}, {self.in_use(block, copy)})" if block.partial else f"load<{name}>({address})"
 
     def _offset(self, value: Load, block: Block, copy: int, lane: str, varying_dynamic: bool) -> str:
         """Element offset of a load; with `lane`, that of one lane."""

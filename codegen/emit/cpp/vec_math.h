@@ -619,7 +619,11 @@ COLD double scalar_digamma(double x) {
   if (x < 0) {
     double f = x - floor(x + 0.5);  // tan has period 1 here; reduced to [-1/2, 1/2] it is exact near the poles
     if (f == 0) return __builtin_nan("");
-    r = -3.141592653589793 / tan(3.141592653589793 * f);
+    // Near its zeros the result is what two terms of size 4 leave of each other: the rounding of pi f would show.
+    double angle = 3.141592653589793 * f;
+    double rest = __builtin_fma(3.141592653589793, f, -angle) + 1.2246467991473532e-16 * f;
+    double t = tan(angle);
+    r = -3.141592653589793 / (t + rest * (1 + t * t));
     x = 1 - x;
   }
   for (; x < 10; x += 1) r -= 1 / x;

@@ -69,12 +69,16 @@ template <class V> AI V splat(elem<V> x) {
   if constexpr (lanes<V> == 1) return x;
   else return x - V{};  // x - 0 keeps -0.0, x + 0 would not
 }
-template <class V> AI V iota() {
-  V r{};
-  if constexpr (lanes<V> > 1)
-    for (int l = 0; l < lanes<V>; l++) r[l] = l;
-  return r;
-}
+// counted<N> is numbers<int, 0, 1, ..., N - 1>: constant vectors are written out from it, since a loop over their lanes
+// runs at -O1, and what it stored lane by lane is then waited for.
+template <class T, T... I> struct numbers {};
+#ifdef __clang__
+template <int N> using counted = __make_integer_seq<numbers, int, N>;
+#else
+template <int N> using counted = numbers<int, __integer_pack(N)...>;
+#endif
+template <class V, int... I> AI V iota_of(numbers<int, I...>) { return V{(elem<V>)I...}; }
+template <class V> AI V iota() { return iota_of<V>(counted<lanes<V>>()); }
 template <class V> AI elem<V> lane(V v, int l) {
   if constexpr (lanes<V> == 1) return v;
   else return v[l];
@@ -110,6 +114,13 @@ template <class K> AI K mask_not(K k) {
 template <class M> AI M lanes_below(int m) {
   if constexpr (lanes<M> == 1) return m > 0;
   else return iota<M>() < splat<M>((elem<M>)m);
+}
+// Lanes l with base + l below the end (or at it).
+template <class M> AI M lanes_before(i64 base, i64 end, bool with_end) {
+  constexpr u64 N = lanes<M>;
+  if (end < base) return lanes_below<M>(0);
+  const u64 count = (u64)end - (u64)base;
+  return lanes_below<M>(count >= N ? (int)N : (int)count + with_end);
 }
 template <class M> AI M splat_mask(bool b) {
   if constexpr (lanes<M> == 1) return b;
@@ -228,6 +239,24 @@ template <class V> AI V load_raw(const void *p) {
   __builtin_memcpy(&r, p, sizeof(V));
   return r;
 }
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+// Loads under a mask, of bytes and halfwords: the compilers' own functions have a name each, and take pointers that differ.
+#ifdef __clang__
+#define MASKED_FROM(T, V, p) (const V *)(p)
+#else
+#define MASKED_FROM(T, V, p) (const T *)(p)
+#endif
+#define MASKED_LOAD(T, N, K, NAME)                                                                \
+  AI vec<T, N> load_masked(const void *p, vec<T, N> zero, u64 mask) {                             \
+    typedef vec<T, N> V;                                                                          \
+    return (V)__builtin_ia32_loaddqu##NAME##_mask(MASKED_FROM(T, V, p), zero, (K)mask);           \
+  }
+MASKED_LOAD(char, 64, u64, qi512) MASKED_LOAD(char, 32, u32, qi256) MASKED_LOAD(char, 16, u16, qi128)
+MASKED_LOAD(short, 32, u32, hi512) MASKED_LOAD(short, 16, u16, hi256) MASKED_LOAD(short, 8, u8, hi128)
+template <class V> constexpr bool loads_masked = sizeof(elem<V>) <= 2 && sizeof(V) >= 16 && sizeof(V) <= 64;
+#else
+template <class V> constexpr bool loads_masked = false;
+#endif
 template <class V> AI V load_raw_part(const void *p, int m) {
   typedef elem<V> T;
   const T *q = (const T *)p;
@@ -236,11 +265,16 @@ template <class V> AI V load_raw_part(const void *p, int m) {
     return bits<V>(__builtin_ia32_loadups512_mask((const float *)p, vec<float, 16>{}, (u16)((1u << m) - 1)));
   else if constexpr (sizeof(V) == 64 && sizeof(T) == 8)
     return bits<V>(__builtin_ia32_loadupd512_mask((const double *)p, vec<double, 8>{}, (u8)((1u << m) - 1)));
-  else
+  else if constexpr (loads_masked<V>) {
+    const u64 mask = m >= 64 ? ~0ul : (1ul << m) - 1;
+    if constexpr (sizeof(T) == 1) return bits<V>(load_masked(p, vec<char, lanes<V>>{}, mask));
+    else return bits<V>(load_masked(p, vec<short, lanes<V>>{}, mask));
+  } else
 #endif
   {
+    if (m == lanes<V>) return load_raw<V>(p);  // a call of memcpy takes its time
     V r{};
-    __builtin_memcpy(&r, q, sizeof(T) * m);
+    if (m > 0) __builtin_memcpy(&r, q, sizeof(T) * m);
     return r;
   }
 }
@@ -312,59 +346,44 @@ template <class V, class T, class K> AI void store_where(T *p, V v, K k, int m) 
   if (m == lanes<V> && all_lanes(k)) store(p, v);
   else scatter_where(p, v, k, m, [](int l) { return l; });
 }
+// Lanes I... of a (0 to N - 1) and b (N to 2 N - 1).
+template <int... I, class R> AI R pick(R a, R b) {
+#ifdef __clang__
+  return __builtin_shufflevector(a, b, I...);
+#else
+  return (R)__builtin_shuffle(a, b, sint<R>{I...});
+#endif
+}
+template <class R, int... I> AI R evens(R a, R b, numbers<int, I...>) {
+  return pick<(I < lanes<R> / 2 ? 2 * I : 2 * I + 1)...>(a, b);
+}
 // p[0], p[2], p[4], ... : two whole loads and a shuffle; the last one ends at the last element that is wanted.
 template <class V, class T> AI V load_even(const T *p) {
   constexpr int N = lanes<V>;
   typedef vec<raw_of<T>, N> R;
-  typedef sint<R> I;
-  R a = load_raw<R>(p), b = load_raw<R>(p + N - 1);
-  I pick{};
-  for (int l = 0; l < N; l++) pick[l] = l < N / 2 ? 2 * l : 2 * l + 1;
-#ifdef __clang__
-  R r{};
-  for (int l = 0; l < N; l++) r[l] = l < N / 2 ? a[2 * l] : b[2 * l + 1 - N];
-  return decode<T, V>(r);
-#else
-  return decode<T, V>((R)__builtin_shuffle(a, b, pick));
-#endif
+  return decode<T, V>(evens(load_raw<R>(p), load_raw<R>(p + N - 1), counted<N>()));
 }
 
 template <class V> constexpr bool wide_enough = lanes<V> >= 4;
 
 // N x N elements: row i starts at from + i * stride; afterwards row j of `to` holds column j.
-template <int S, class R, int N> AI void exchange(R *v) {
-#ifndef __clang__
-  typedef sint<R> I;
-  I lo{}, hi{};
-  for (int l = 0; l < N; l++) {
-    lo[l] = (l & S) ? N + l - S : l;
-    hi[l] = (l & S) ? N + l : l + S;
-  }
+template <int S, class R, int... I> AI void exchange(R *v, numbers<int, I...>) {
+  constexpr int N = sizeof...(I);
 #pragma GCC unroll 64
   for (int i = 0; i < N; i++)
     if (!(i & S)) {
       R a = v[i], b = v[i + S];
-      v[i] = (R)__builtin_shuffle(a, b, lo);
-      v[i + S] = (R)__builtin_shuffle(a, b, hi);
+      v[i] = pick<(I & S ? N + I - S : I)...>(a, b);
+      v[i + S] = pick<(I & S ? N + I : I + S)...>(a, b);
     }
-#else
-  for (int i = 0; i < N; i++)
-    if (!(i & S)) {
-      R a = v[i], b = v[i + S];
-      for (int l = 0; l < N; l++) {
-        v[i][l] = (l & S) ? b[l - S] : a[l];
-        v[i + S][l] = (l & S) ? b[l] : a[l + S];
-      }
-    }
-#endif
 }
 template <class R, int N> AI void transpose_registers(R *v) {
-  exchange<1, R, N>(v);
-  if constexpr (N > 2) exchange<2, R, N>(v);
-  if constexpr (N > 4) exchange<4, R, N>(v);
-  if constexpr (N > 8) exchange<8, R, N>(v);
-  if constexpr (N > 16) exchange<16, R, N>(v);
-  if constexpr (N > 32) exchange<32, R, N>(v);
+  exchange<1>(v, counted<N>());
+  if constexpr (N > 2) exchange<2>(v, counted<N>());
+  if constexpr (N > 4) exchange<4>(v, counted<N>());
+  if constexpr (N > 8) exchange<8>(v, counted<N>());
+  if constexpr (N > 16) exchange<16>(v, counted<N>());
+  if constexpr (N > 32) exchange<32>(v, counted<N>());
 }
 // Only `rows` rows of `columns` elements exist at `from`.
 template <class T>
@@ -374,16 +393,23 @@ static __attribute__((noinline)) void transpose_part(const T *from, i64 stride, 
   for (int i = 0; i < rows; i++)
     for (int j = 0; j < columns; j++) t[j * to_stride + i] = f[i * stride + j];
 }
+template <class R, bool Wider> struct widened { typedef R type; };
+template <class R> struct widened<R, true> { typedef vec<i32, lanes<R>> type; };
 template <int N, class T> AI void transpose(const T *from, i64 stride, T *to, i64 to_stride) {
   typedef vec<raw_of<T>, N> R;
-  if constexpr (sizeof(raw_of<T>) < 4) {  // few machines shuffle bytes and halfwords of two registers
+  constexpr bool narrow = sizeof(raw_of<T>) < 4;  // few machines shuffle bytes and halfwords of two registers
+  typedef typename widened<R, narrow && N * 4 <= VECTOR_BYTES>::type W;
+  if constexpr (narrow && same<R, W>) {
     transpose_part(from, stride, to, to_stride, N, N);
   } else {
-    R v[N];
+    W v[N];
 #pragma GCC unroll 64
-    for (int i = 0; i < N; i++) v[i] = load_raw<R>(from + i * stride);
-    transpose_registers<R, N>(v);
+    for (int i = 0; i < N; i++) v[i] = __builtin_convertvector(load_raw<R>(from + i * stride), W);
+    transpose_registers<W, N>(v);
 #pragma GCC unroll 64
-    for (int i = 0; i < N; i++) __builtin_memcpy(to + i * to_stride, &v[i], sizeof(R));
+    for (int i = 0; i < N; i++) {
+      const R column = __builtin_convertvector(v[i], R);
+      __builtin_memcpy(to + i * to_stride, &column, sizeof(R));
+    }
   }
 }

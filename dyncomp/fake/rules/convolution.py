@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from dyncomp.fake.promotion import FLOATS
+from dyncomp.fake.promotion import FLOATS_INTEGERS
 from dyncomp.fake.registry import rule
 from dyncomp.fake.tensor import TensorMeta
-from dyncomp.shape.layout import Ints, channels_last_strides, contiguous_strides, has_channels_last_order
+from dyncomp.shape.layout import Ints, channels_last_strides, contiguous_strides, has_channels_last_order, numel
+from dyncomp.shape.symbolic import is_symbolic
+
+Layout = tuple[Ints, Ints]  # sizes, strides
 
 
 @rule("convolution")
@@ -26,7 +29,7 @@ def _convolution(
     groups: int,
 ) -> TensorMeta | None:
     rank = x.ndim - 2
-    if x.device.type != "cpu" or x.dtype not in FLOATS or rank not in (1, 2) or weight.ndim != x.ndim:
+    if x.device.type != "cpu" or x.dtype not in FLOATS_INTEGERS or rank not in (1, 2, 3) or weight.ndim != x.ndim:
         return None
     settings = [
         list(s) * rank if len(s) == 1 else list(s) for s in (stride, padding, dilation, output_padding)
@@ -46,7 +49,7 @@ def _convolution(
     shape = (x.shape[0], outputs, *spatial)
     strides = contiguous_strides(shape)
     if _gives_channels_last(x, weight, bias, settings, transposed, groups):
-        strides = channels_last_strides(shape) if rank == 2 else (shape[1] * shape[2], 1, shape[1])
+        strides = channels_last_strides(shape) if rank > 1 else (shape[1] * shape[2], 1, shape[1])
     return TensorMeta(shape, strides, x.dtype, x.device)
 
 
@@ -68,17 +71,57 @@ def _gives_channels_last(
             [1, *dilation],
             [0, *output_padding],
         )
-    if not has_channels_last_order(*image) and not has_channels_last_order(*kernel):
+    last = has_channels_last_order(*image), has_channels_last_order(*kernel)
+    if not any(last):
         return False
-    # Memory that is never touched: the kernel is chosen by metadata.
-    images = torch.empty_strided(*image, dtype=x.dtype)
-    kernels = torch.empty_strided(*kernel, dtype=weight.dtype)
-    offset = None if bias is None else torch.empty(bias.shape, dtype=bias.dtype)
-    backend = torch._C._select_conv_backend(
-        images, kernels, offset, stride, padding, dilation, transposed, output_padding, groups, None
-    )
-    chosen = torch._C._conv_determine_backend_memory_format(images, kernels, backend)
-    return chosen is torch.channels_last
+
+    def ask(image: Layout, kernel: Layout) -> bool:
+        # Memory that is never touched: the kernel is chosen by metadata.
+        images = torch.empty_strided(*image, dtype=x.dtype)
+        kernels = torch.empty_strided(*kernel, dtype=weight.dtype)
+        offset = None if bias is None else torch.empty(tuple(map(_hint, bias.shape)), dtype=bias.dtype)
+        backend = torch._C._select_conv_backend(
+            images, kernels, offset, stride, padding, dilation, transposed, output_padding, groups, None
+        )
+        chosen = torch._C._conv_determine_backend_memory_format(images, kernels, backend)
+        return chosen in (torch.channels_last, torch.channels_last_3d)
+
+    if any(map(is_symbolic, (*image[0], *image[1], *kernel[0], *kernel[1]))):
+        return _at_all_sizes(image[0], kernel[0], last, dilation, ask)
+    return ask(image, kernel)
+
+
+def _at_all_sizes(
+    image: Ints, kernel: Ints, last: tuple[bool, bool], dilation: Sequence[int], ask: Callable[[Layout, Layout], bool]
+) -> bool:
+    """The answer for sizes that vary: torch chooses by the batch size, the number of elements and the memory formats.
+    Where they make a difference, this call's are asked about, which are guards.
+    """
+    kernels = (*map(_hint, kernel[:2]), *map(int, kernel[2:]))
+    least = [max(2, spread * (size - 1) + 1) for size, spread in zip(kernels[2:], dilation, strict=True)]
+
+    def laid_out(shape: Ints, channels_last: bool) -> Layout:
+        return shape, channels_last_strides(shape) if channels_last else contiguous_strides(shape)
+
+    def answer(batch: int, more: int) -> bool:
+        spatial = [n + more if is_symbolic(size) else size for n, size in zip(least, image[2:], strict=True)]
+        images = (batch if is_symbolic(image[0]) else image[0], _hint(image[1]), *spatial)
+        return ask(laid_out(images, last[0]), laid_out(kernels, last[1]))
+
+    answers = {(batch, more): answer(batch, more) for batch in (2, _MANY) for more in (0, _FAR)}
+    if len(set(answers.values())) == 1:
+        return answers[2, 0]
+    many, far = bool(image[0] >= _MANY), bool(numel(image) > _LARGE)
+    return answers[_MANY if many else 2, _FAR if far else 0]
+
+
+_MANY, _LARGE = 16, 20480  # where torch's choice of a kernel changes: images, elements
+_FAR = 256  # rows and columns that make an image large, whatever else it is
+
+
+def _hint(size: Any) -> Any:
+    """A size that nothing is decided by."""
+    return size.node.require_hint(2) if is_symbolic(size) else size
 
 
 def _spatial(sizes: Ints, kernels: Ints, settings: list[list[int]], transposed: bool) -> list[int] | None:

@@ -13,9 +13,7 @@ from dyncomp.shape.layout import (
     broadcast,
     channels_last_strides,
     contiguous_strides,
-    is_dense,
     preserved_strides,
-    suggested_strides,
 )
 
 
@@ -39,32 +37,7 @@ def _clone(x: TensorMeta, *, memory_format: Any = None) -> TensorMeta | None:
     return None if strides is None else TensorMeta(x.shape, strides, x.dtype, x.device)
 
 
-@rule("_to_copy")
-def _to_copy(
-    x: TensorMeta,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-    non_blocking: bool = False,
-    memory_format: Any = None,
-) -> TensorMeta | None:
-    if layout not in (None, torch.strided):
-        return None
-    if memory_format is None or memory_format is torch.preserve_format:
-        if is_dense(x.shape, x.strides):
-            strides: Ints | None = x.strides
-        else:
-            strides = suggested_strides(x.shape, x.shape, x.strides)
-    else:
-        strides = format_strides(x.shape, memory_format)
-    if strides is None:
-        return None
-    return TensorMeta(x.shape, strides, dtype or x.dtype, target_device(device, x.device))
-
-
-@rule("empty_like zeros_like ones_like rand_like randn_like")
+@rule("_to_copy empty_like zeros_like ones_like rand_like randn_like")
 def _like(
     x: TensorMeta,
     *,
@@ -72,6 +45,7 @@ def _like(
     layout: Any = None,
     device: Any = None,
     pin_memory: Any = None,
+    non_blocking: bool = False,
     memory_format: Any = None,
 ) -> TensorMeta | None:
     if layout not in (None, torch.strided):
@@ -95,7 +69,7 @@ def target_device(asked: Any, default: torch.device) -> torch.device:
         return default
     device = torch.device(asked)
     if device.type == "cuda" and device.index is None:
-        return torch.device("cuda", torch.cuda.currenttarget_device())
+        return torch.device("cuda", torch.cuda.current_device())
     return device
 
 

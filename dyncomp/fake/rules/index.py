@@ -12,7 +12,16 @@ from dyncomp.fake.registry import rule
 from dyncomp.fake.rules.like import preserved, row_major
 from dyncomp.fake.rules.view import wrap_dim
 from dyncomp.fake.tensor import TensorMeta
-from dyncomp.shape.layout import broadcast, contiguous_strides, is_contiguous, must_hold
+from dyncomp.shape.layout import (
+    Ints,
+    broadcast,
+    contiguous_strides,
+    elementwise_strides,
+    is_one,
+    must_hold,
+    preserved_strides,
+    view_strides,
+)
 
 _INDEX_TYPES = frozenset({torch.int32, torch.int64})
 
@@ -52,18 +61,40 @@ def _index_select(x: TensorMeta, dim: int, index: TensorMeta) -> TensorMeta | No
 
 @rule("index.Tensor")
 def _index(x: TensorMeta, indices: Sequence[Any]) -> TensorMeta | None:
-    """Row-major operands, integer indices in neighbouring dimensions; the rest is left to the meta kernel."""
+    """Integer indices; masks, and what eager refuses, are left to the meta kernel."""
     places = [d for d, index in enumerate(indices) if index is not None]
     given = [indices[d] for d in places]
-    if not places or places[-1] - places[0] != len(places) - 1 or len(indices) > x.ndim or 0 in x.shape:
-        return None
-    if not all(t.dtype in _INDEX_TYPES and is_contiguous(t.shape, t.strides) for t in given):
+    if not places or len(indices) > x.ndim or 0 in x.shape or not all(t.dtype in _INDEX_TYPES for t in given):
         return None
     common = broadcast([t.shape for t in given])
-    if common is None or not is_contiguous(x.shape, x.strides):
+    if common is None:
         return None
-    shape = (*x.shape[: places[0]], *common, *x.shape[places[-1] + 1 :])
-    return TensorMeta(shape, contiguous_strides(shape), x.dtype, x.device)
+    if places[-1] - places[0] == len(places) - 1:
+        before, after = list(range(places[0])), list(range(places[-1] + 1, x.ndim))
+    else:  # eager brings the indexed dimensions to the front
+        before, after = [], [d for d in range(x.ndim) if d not in places]
+    shape = (*[x.shape[d] for d in before], *common, *[x.shape[d] for d in after])
+    # Eager's elementwise iterator, over the elements of `x` as if it were expanded, and over the indices.
+    steps = (*[x.strides[d] for d in before], *[0] * len(common), *[x.strides[d] for d in after])
+    operands = [(shape, steps)]
+    for index in given:
+        wide = (*[1] * len(before), *common, *[1] * len(after))
+        operands.append((wide, _index_strides(index, common, wide)))
+    return TensorMeta(shape, elementwise_strides(shape, operands), x.dtype, x.device)
+
+
+def _index_strides(index: TensorMeta, common: Ints, wide: Ints) -> Ints:
+    """Of an index that was expanded, converted to int64, and reshaped to as many dimensions as the result has."""
+    skip = len(common) - index.ndim
+    expanded = (0,) * skip + tuple(
+        0 if is_one(size) and not is_one(common[skip + i]) else stride
+        for i, (size, stride) in enumerate(zip(index.shape, index.strides, strict=True))
+    )
+    if index.dtype is not torch.int64:
+        expanded = preserved_strides(common, expanded)
+    strides = view_strides(common, expanded, wide)
+    assert strides is not None  # dimensions of size 1 fit anywhere
+    return strides
 
 
 @rule("index_put")

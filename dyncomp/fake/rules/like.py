@@ -17,7 +17,6 @@ from dyncomp.shape.layout import (
     late,
     may_overlap_itself,
     preserved_strides,
-    suggested_strides,
 )
 
 
@@ -41,14 +40,6 @@ def _triangle(x: TensorMeta, diagonal: int = 0) -> TensorMeta | None:
     return row_major(x) if x.ndim >= 2 else None
 
 
-@rule("roll")
-def _roll(x: TensorMeta, shifts: Any, dims: Any = ()) -> TensorMeta | None:
-    if not dims or len(shifts) != len(dims) or any(wrap_dim(d, x.ndim) is None for d in dims):
-        return None
-    strides = suggested_strides(x.shape, x.shape, x.strides)
-    return TensorMeta(x.shape, strides, x.dtype, x.device)
-
-
 @rule("flip")
 def _flip(x: TensorMeta, dims: Any) -> TensorMeta | None:
     places = [wrap_dim(d, x.ndim) for d in dims]
@@ -57,9 +48,9 @@ def _flip(x: TensorMeta, dims: Any) -> TensorMeta | None:
 
 @rule("sort sort.stable")
 def _sort(
-    x: TensorMeta, dim: int = -1, descending: bool = False, **stable: Any
+    x: TensorMeta, dim: int = -1, descending: bool = False, stable: bool | None = None
 ) -> tuple[TensorMeta, ...] | None:
-    if x.dtype not in REALS or stable or wrap_dim(dim, max(x.ndim, 1)) is None:
+    if x.dtype not in REALS or wrap_dim(dim, max(x.ndim, 1)) is None:
         return None
     return preserved(x), preserved(x, torch.int64)
 

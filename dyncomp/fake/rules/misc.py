@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from dyncomp.fake.errors import NoShapeRule, OtherLayout
 from dyncomp.fake.registry import register, rule
 from dyncomp.fake.tensor import TensorMeta
-from dyncomp.shape.layout import broadcast, contiguous_strides, is_contiguous
+from dyncomp.shape.layout import broadcast, contiguous_strides, same_shape
 
 
 @rule("nonzero_static")
@@ -40,21 +41,27 @@ def _nll_loss2d(
     return (TensorMeta(shape, contiguous_strides(shape), x.dtype, x.device), total)
 
 
-def _transform(x: TensorMeta, dims: Sequence[int], *rest: Any) -> None:
+def _plain(x: TensorMeta) -> bool:
+    """Row-major, dimensions of size 1 included."""
+    return same_shape(x.strides, contiguous_strides(x.shape))
+
+
+def _real_transform(x: TensorMeta, dims: Sequence[int], *rest: Any) -> None:
     """Only the plain case of a transform along the innermost dimension is laid out as the meta kernel
     says.
     """
-    if len(dims) != 1 or dims[0] not in (-1, x.ndim - 1) or not is_contiguous(x.shape, x.strides):
+    if len(dims) != 1 or dims[0] not in (-1, x.ndim - 1) or not _plain(x):
         raise NoShapeRule("aten._fft", "the memory layout of this transform is not known")
 
 
-register("_fft_r2c _fft_c2r", _transform)
+def _complex_transform(x: TensorMeta, dims: Sequence[int], *rest: Any) -> None:
+    """Dimensions are sorted by their strides: of equal ones the meta kernel does not know eager's order."""
+    if any(same_shape((a,), (b,)) for a, b in itertools.combinations(x.strides, 2)):
+        raise NoShapeRule("aten._fft", "the memory layout of this transform is not known")
 
 
-@rule("ldexp.Tensor")
-def _ldexp(x: TensorMeta, exponent: TensorMeta) -> None:
-    if not is_contiguous(x.shape, x.strides) or not is_contiguous(exponent.shape, exponent.strides):
-        raise NoShapeRule("aten.ldexp", "the memory layout of its result is not known")
+register("_fft_r2c _fft_c2r", _real_transform)
+register("_fft_c2c", _complex_transform)
 
 
 def _refuse(names: str, reason: str) -> None:

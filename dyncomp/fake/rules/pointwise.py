@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from dyncomp.fake.elementwise import elementwise
+from dyncomp.fake.elementwise import elementwise, laid_out
 from dyncomp.fake.promotion import (
     BOOLS,
     FLOATS,
@@ -20,7 +20,8 @@ from dyncomp.fake.promotion import (
     result_dtype,
     to_float,
 )
-from dyncomp.fake.registry import register, rule
+from dyncomp.fake.registry import register, register_layout, rule
+from dyncomp.fake.rules.like import preserved
 from dyncomp.fake.tensor import TensorMeta
 from dyncomp.shape.layout import broadcast, contiguous_strides, preserved_strides, same_shape
 
@@ -35,6 +36,12 @@ def _unary(names: str, domain: frozenset[torch.dtype], dtype_of: Any) -> None:
         return elementwise((x,), dtype, computed_in=x.dtype if dtype is torch.bool else dtype)
 
     register(names, shape, elementwise=True)
+    register_layout(names, unary_layout)
+
+
+def unary_layout(result: TensorMeta, x: TensorMeta, *args: Any, **kwargs: Any) -> TensorMeta:
+    """Of one operand that is computed in the result's dtype, unless the result is a truth or drops an imaginary part."""
+    return laid_out(result, (x,), common=x.dtype if x.dtype.is_complex or result.dtype is torch.bool else None)
 
 
 def _allocated(names: str, domain: frozenset[torch.dtype], dtype_of: Any) -> None:
@@ -43,13 +50,18 @@ def _allocated(names: str, domain: frozenset[torch.dtype], dtype_of: Any) -> Non
     def shape(x: Any, *args: Any, **kwargs: Any) -> TensorMeta | None:
         if type(x) is not TensorMeta or x.dtype not in domain:
             return None
-        return TensorMeta(x.shape, preserved_strides(x.shape, x.strides), dtype_of(x.dtype), x.device)
+        return preserved(x, dtype_of(x.dtype))
 
     register(names, shape, elementwise=True)
+    register_layout(names, lambda result, x, *args, **kwargs: preserved(x, result.dtype))
 
 
-def _binary(names: str, domain: frozenset[torch.dtype], dtype_of: Any) -> None:
-    def shape(x: Any, y: Any, *, alpha: Any = 1) -> TensorMeta | None:
+def _binary(names: str, domain: frozenset[torch.dtype], dtype_of: Any, turned: bool = False) -> None:
+    """`turned`: eager computes with the second operand first."""
+
+    def shape(x: Any, y: Any, alpha: Any = 1) -> TensorMeta | None:
+        if turned:
+            x, y = y, x
         tensors = [t for t in (x, y) if type(t) is TensorMeta]
         if len(tensors) < 2 and type(x if type(y) is TensorMeta else y) not in _NUMBERS:
             return None
@@ -63,6 +75,18 @@ def _binary(names: str, domain: frozenset[torch.dtype], dtype_of: Any) -> None:
         return elementwise(tensors, dtype, with_number=len(tensors) < 2, computed_in=computed_in)
 
     register(names, shape, elementwise=True)
+    register_layout(names, _turned_layout if turned else binary_layout)
+
+
+def _turned_layout(result: TensorMeta, x: Any, y: Any, *args: Any, **kwargs: Any) -> TensorMeta:
+    return binary_layout(result, y, x)
+
+
+def binary_layout(result: TensorMeta, x: Any, y: Any, *args: Any, **kwargs: Any) -> TensorMeta:
+    """Of two operands that are computed in their common dtype, one of them perhaps a number."""
+    tensors = [t for t in (x, y) if type(t) is TensorMeta]
+    common = result_dtype((x, y)) if result.dtype is torch.bool else None
+    return laid_out(result, tensors, with_number=len(tensors) < 2, common=common)
 
 
 def _same(dtype: torch.dtype) -> torch.dtype:
@@ -81,16 +105,17 @@ _unary(
 )
 _unary("neg relu floor ceil trunc round threshold", FLOATS_INTEGERS, _same)
 _unary("abs sign sgn", FLOATS_INTEGERS, _same)
-_allocated("nan_to_num hardtanh", FLOATS_INTEGERS, _same)
+_allocated("nan_to_num", FLOATS_INTEGERS, _same)
+_allocated("hardtanh", FLOATS_INTEGERS - {torch.uint8}, _same)
 _allocated("deg2rad rad2deg", REALS, to_float)
-_unary("isinf", FLOATS, _bool)
 _unary("silu gelu mish hardswish hardsigmoid leaky_relu elu softplus frac", FLOATS, _same)
 _unary("bitwise_not", INTEGERS_BOOLS, _same)
 _unary("logical_not", REALS, _bool)
 _unary("isnan", REALS, _bool)
 
 _binary("add.Tensor add.Scalar mul.Tensor mul.Scalar maximum minimum fmax fmin", REALS, _same)
-_binary("sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar", FLOATS_INTEGERS, _same)
+_binary("sub.Tensor sub.Scalar", FLOATS_INTEGERS, _same)
+_binary("rsub.Tensor rsub.Scalar", FLOATS_INTEGERS, _same, turned=True)
 _binary("remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar floor_divide", FLOATS_INTEGERS, _same)
 _binary("xlogy.Tensor", FLOATS, _same)
 _binary("div.Tensor div.Scalar true_divide.Tensor atan2", REALS, to_float)
@@ -103,8 +128,16 @@ _binary(
     REALS,
     _bool,
 )
-_binary("pow.Tensor_Tensor hypot logaddexp logaddexp2 heaviside nextafter", FLOATS, _same)
+_binary("pow.Tensor_Tensor hypot logaddexp logaddexp2 nextafter", FLOATS, _same)
 _binary("copysign.Tensor copysign.Scalar", FLOATS, _same)
+
+
+@rule("isinf")
+def _isinf(x: TensorMeta) -> TensorMeta | None:
+    if x.dtype in FLOATS:  # abs(x) == inf
+        size = elementwise((x,), x.dtype)
+        return size and elementwise((size,), torch.bool, with_number=True)
+    return None if x.dtype.is_complex else preserved(x, torch.bool)
 
 
 @rule("pow.Scalar")

@@ -14,7 +14,7 @@ from dyncomp.shape.layout import Ints, suggested_strides
 
 
 def _resized(x: TensorMeta, size: Sequence[int], dtype: torch.dtype | None = None) -> TensorMeta | None:
-    if x.device.type != "cpu" or x.dtype not in FLOATS or x.ndim != 4 or 0 in x.shape or min(size) < 1:
+    if x.device.type != "cpu" or x.dtype not in FLOATS or x.ndim != 4 or 0 in x.shape or any(n < 1 for n in size):
         return None
     shape = (*x.shape[:2], *size)
     return TensorMeta(shape, suggested_strides(shape, x.shape, x.strides), dtype or x.dtype, x.device)

@@ -9,11 +9,12 @@ import torch
 
 from dyncomp.fake.registry import rule
 from dyncomp.fake.tensor import TensorMeta
-from dyncomp.shape.layout import Ints, is_one, late, must_hold, numel, resolve_size, view_strides
+from dyncomp.shape.layout import Ints, countable, is_one, late, must_hold, numel, resolve_size, view_strides
 from dyncomp.shape.symbolic import select
 
 # `x[1:]` comes with 2**63 - 1 for its end; no dimension is as large.
 _THE_END = 2**62
+_UNCOUNTABLE = "numel: integer multiplication overflow"  # eager's words
 
 
 def _view(x: TensorMeta, shape: Ints, strides: Ints, offset: int) -> TensorMeta:
@@ -80,6 +81,7 @@ def _expand(x: TensorMeta, size: Sequence[int], *, implicit: bool = False) -> Te
         return None
     shape: list[int] = []
     strides: list[int] = []
+    spread = False
     for i in range(len(size) - 1, -1, -1):
         wanted = size[i]
         if i >= new:
@@ -98,7 +100,10 @@ def _expand(x: TensorMeta, size: Sequence[int], *, implicit: bool = False) -> Te
         if wanted < 0 or wanted != have != 1:
             return None
         shape.append(wanted)
+        spread = spread or wanted != have
         strides.append(stride if wanted == have else 0)
+    if spread and not countable(shape):
+        raise RuntimeError(_UNCOUNTABLE)
     return _view(x, tuple(shape[::-1]), tuple(strides[::-1]), x.offset)
 
 
@@ -215,6 +220,8 @@ def _as_strided(
     if len(size) != len(stride) or any(n < 0 for n in (*size, *stride)):
         return None
     offset = x.offset if storage_offset is None else storage_offset
+    if not countable(size):
+        raise RuntimeError(_UNCOUNTABLE)
     return _view(x, tuple(size), tuple(stride), offset)
 
 

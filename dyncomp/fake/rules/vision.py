@@ -10,9 +10,11 @@ from dyncomp.fake.tensor import TensorMeta
 from dyncomp.shape.layout import (
     assumed,
     contiguous_strides,
+    has_channels_last_order,
     has_zero,
     must_hold,
     preserved_strides,
+    same_shape,
     suggested_strides,
 )
 
@@ -24,7 +26,7 @@ def _pad(names: str, rank: int, limited: bool) -> None:
         # Pairs come innermost first.
         pairs = list(zip(padding[0::2], padding[1::2], strict=True))[::-1]
         inner = [size + before + after for size, (before, after) in zip(x.shape[-rank:], pairs, strict=True)]
-        if x.ndim not in (rank + 1, rank + 2) or 0 in x.shape or min(inner) < 1:
+        if x.ndim not in (rank + 1, rank + 2) or 0 in x.shape or any(n < 1 for n in inner):
             return None
         if limited and any(max(pair) >= size for size, pair in zip(x.shape[-rank:], pairs, strict=True)):
             return None
@@ -53,7 +55,13 @@ def _constant_pad(x: TensorMeta, padding: Sequence[int], value: Any = 0) -> Tens
             return None
         # Nothing is added: eager clones what is left, and whether that is dense may hang on a size of 0.
         return TensorMeta(shape, preserved_strides(shape, x.strides), x.dtype, x.device)
-    if not any(assumed(p != 0) for p in padding) or has_zero(x.shape):
+    if has_zero(x.shape):
+        return None
+    row_major = same_shape(x.strides, contiguous_strides(x.shape))
+    if row_major and not has_channels_last_order(x.shape, x.strides):
+        # A copy of what has no padding is laid out likewise: whether there is any need not be known.
+        return TensorMeta(shape, contiguous_strides(shape), x.dtype, x.device)
+    if not any(assumed(p != 0) for p in padding):
         return None
     return TensorMeta(shape, suggested_strides(shape, x.shape, x.strides), x.dtype, x.device)
 
@@ -63,6 +71,14 @@ def _pixel_shuffle(x: TensorMeta, factor: int) -> TensorMeta | None:
     if x.ndim != 4 or factor <= 0 or x.shape[1] % (factor * factor) or 0 in x.shape or x.device.type != "cpu":
         return None
     shape = (x.shape[0], x.shape[1] // (factor * factor), x.shape[2] * factor, x.shape[3] * factor)
+    return TensorMeta(shape, suggested_strides(shape, x.shape, x.strides), x.dtype, x.device)
+
+
+@rule("pixel_unshuffle")
+def _pixel_unshuffle(x: TensorMeta, factor: int) -> TensorMeta | None:
+    if x.ndim != 4 or factor <= 0 or x.shape[2] % factor or x.shape[3] % factor or 0 in x.shape or x.device.type != "cpu":
+        return None
+    shape = (x.shape[0], x.shape[1] * factor * factor, x.shape[2] // factor, x.shape[3] // factor)
     return TensorMeta(shape, suggested_strides(shape, x.shape, x.strides), x.dtype, x.device)
 
 

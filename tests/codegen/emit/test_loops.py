@@ -475,3 +475,30 @@ def test_wide_column_sums_go_row_by_row(width, rows, isa):
     torch.testing.assert_close(
         out2, (data.double() * weight.double()[:, None]).sum(0).float(), rtol=1e-6, atol=3e-6
     )
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("width", [3, 16, 17, 33, 40, 48, 63, 64, 100, 131])
+@pytest.mark.parametrize("dtype, name", [(torch.float32, "f32"), (torch.bfloat16, "bf16"), (torch.float64, "f64")])
+def test_narrow_columns_are_read_in_few_passes(width, dtype, name, isa):
+    """Maxima, plain and long sums of columns: the columns that whole groups of vectors leave are one pass over the rows."""
+    rows = 150
+    c, cv = var("c", width)
+    r, rv = var("r", rows)
+    wide = "f64" if name == "f64" else "f32"
+    x, w, y, z = Param("x", name, "in"), Param("w", name, "in"), Param("y", name, "out"), Param("z", wide, "out")
+    most, total = Acc("most", "max", wide), Acc("total", "sum", wide)
+    b = Builder()
+    value = b.load(x, rv * width + cv)
+    steps = (Accumulate(most, value), Accumulate(total, b.op("mul", value, b.load(w, cv))))
+    after = (Store(y, cv, b.result(most)), Store(z, cv, b.result(total)))
+    body = (Loop(c, (Init(most), Init(total), Loop(r, steps), *after)),)
+    kernel = Kernel((x, w, y, z), (), (), (), c, None, body)
+    data, weight = guarded(torch.randn(rows, width).to(dtype)), guarded(torch.randn(width).to(dtype))
+    out = guarded(torch.zeros(width, dtype=dtype))
+    out2 = guarded(torch.zeros(width, dtype=torch.float64 if name == "f64" else torch.float32))
+    text = run(kernel, data, weight, out, out2, isa=isa)
+    assert torch.equal(out, data.amax(0))
+    torch.testing.assert_close(out2.double(), (data.double() * weight.double()).sum(0), rtol=1e-5, atol=2e-5)
+    if isa == "avx512" and width == 40 and name == "f32":
+        assert "m_3" in text and "for (; c + " not in text

@@ -40,7 +40,7 @@ def test_what_stays_with_aten():
     assert not uses_onednn(F.linear, R(1, 1024), R(8192, 1024))
     assert not uses_onednn(F.linear, R(16, 32), R(64, 32), R(64))
     assert not uses_onednn(F.linear, R(16, 512).double(), R(1024, 512).double())
-    assert not uses_onednn(lambda x, w: x.t() @ w, R(512, 16), R(512, 1024))
+    assert not uses_onednn(lambda x, w: x[:, ::2] @ w, R(16, 1024), R(512, 1024))
     assert not uses_onednn(lambda x, w: x @ w[:, ::2], R(16, 512), R(512, 2048))
     assert not uses_onednn(lambda x, w, b: torch.addmm(b, x, w, beta=0.5), R(16, 512), R(512, 1024), R(1024))
     assert not uses_onednn(lambda x, w, b: torch.addmm(b, x, w), R(16, 512), R(512, 1024), R(16, 1024))

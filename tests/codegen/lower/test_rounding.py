@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import dyncomp
 from dyncomp import config
 from dyncomp.codegen.ir.nodes import Builder, Load, Param
 from dyncomp.codegen.lower.rounding import rounded, stored
@@ -81,3 +82,47 @@ def test_rounding_is_left_out_where_the_value_is_exact():
     assert rounded(b, once, "bf16") is once
     assert rounded(b, b.const(0.1, "f32"), "bf16").value == torch.tensor(0.1).bfloat16().item()
     assert stored(once, "bf16") is single and stored(once, "f16") is once
+
+
+# Operations that are exact in every type, or of which eager's result is known to the bit.
+EVERY_VALUE = {
+    "abs": torch.abs,
+    "neg": torch.neg,
+    "floor": torch.floor,
+    "ceil": torch.ceil,
+    "round": torch.round,
+    "trunc": torch.trunc,
+    "frac": torch.frac,
+    "sign": torch.sign,
+    "sqrt": torch.sqrt,
+    "reciprocal": torch.reciprocal,
+    "square": torch.square,
+    "nan_to_num": torch.nan_to_num,
+    "relu6": F.relu6,
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "softsign": F.softsign,
+    "leaky_relu": F.leaky_relu,
+    "half power": lambda x: x**0.5,
+    "minus half power": lambda x: x**-0.5,
+    "cube": lambda x: x**3,
+    "inverse square": lambda x: x**-2,
+    "nextafter": lambda x: torch.nextafter(x, x.flip(0)),
+    "nextafter to a number": lambda x: torch.nextafter(x, torch.full_like(x, 0.25)),
+    "copysign": lambda x: torch.copysign(x, x.flip(0)),
+    "quotient": lambda x: x / x.flip(0),
+    "floor division": lambda x: x // 3,
+    "maximum": lambda x: torch.maximum(x, x.flip(0)),
+    "lerp": lambda x: torch.lerp(x, x * 2, 0.3),
+    "addcmul": lambda x: torch.addcmul(x, x, x, value=0.3),
+}
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("name", EVERY_VALUE)
+def test_all_values_of_the_type_give_eagers_bits(name, dtype):
+    x = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
+    want, got = EVERY_VALUE[name](x), dyncomp.optimize(EVERY_VALUE[name])(x)
+    assert got.dtype == want.dtype
+    both_nan = want.isnan() & got.isnan()
+    assert torch.equal(got.view(torch.int16)[~both_nan], want.view(torch.int16)[~both_nan])

@@ -305,3 +305,17 @@ def test_no_memory_is_an_error_and_leaves_nothing_behind():
     with pytest.raises(RuntimeError, match="not enough memory"):
         p()
     assert _exec.pool_stats()["live_bytes"] == before
+
+
+def test_the_pool_takes_hardly_more_than_was_live():
+    """A program that needs tensors of one size, then of another: blocks of both are not kept side by side."""
+    sizes = [(40 + i) << 18 for i in range(0, 80, 8)]  # floats: 40 to 112 MiB, each of a size class of its own or nearly
+    _exec.trim()
+    for count in sizes:
+        made = plan(0, [alloc(0, count)], [("slot", 0)])
+        (out,) = made()
+        stats = _exec.pool_stats()
+        assert out.numel() == count
+        assert stats["live_bytes"] + stats["kept_bytes"] <= stats["peak_bytes"] * 1.05 + (32 << 20)
+        del out
+    _exec.trim()

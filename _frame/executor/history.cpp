@@ -1,0 +1,321 @@
+// What Python is told of an autograd graph: its structure and sizes as bytes, its nodes and hooks as objects.
+#include "executor/history.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <c10/util/Type.h>
+#include <torch/csrc/Device.h>
+#include <torch/csrc/DynamicTypes.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/python_cpp_function.h>
+#include <torch/csrc/autograd/python_function.h>
+#include <torch/csrc/autograd/python_hook.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "executor/walk.h"
+
+namespace dyncomp::executor {
+
+namespace {
+
+using torch::autograd::AccumulateGrad;
+using torch::autograd::Edge;
+using torch::autograd::Node;
+
+constexpr const char* kCapsule = "dyncomp.history";
+
+char kind_of(Node* node, PyObject* wrapper) {
+  if (dynamic_cast<AccumulateGrad*>(node) != nullptr) {
+    return 'a';
+  }
+  if (dynamic_cast<CompiledBackward*>(node) != nullptr) {
+    return 'c';
+  }
+  return THPFunction_Check(wrapper) ? 'p' : 'g';
+}
+
+// One dict of hooks.
+struct HookSlot {
+  char kind;  // 't' of a tensor, 'b' before the node, 'g' after a gradient was accumulated, 'z' after the node
+  int index;
+  py::object table;
+};
+
+// The hook as the class of torch that holds Python hooks. torch does not export these classes, so they are told by name.
+template <typename Python, typename Hook>
+Python* python_hook(const std::unique_ptr<Hook>& hook, const char* name) {
+  if (c10::demangle(typeid(*hook).name()) != std::string("torch::autograd::") + name) {
+    throw Refusal{"a hook written in C++"};
+  }
+  return static_cast<Python*>(hook.get());
+}
+
+std::vector<HookSlot> hooks_of(Node* node) {
+  using namespace torch::autograd;
+  std::vector<HookSlot> slots;
+  if (!node->retains_grad_hooks().empty()) {
+    throw Refusal{"retain_grad() of a result"};
+  }
+  for (const auto& hook : node->tensor_pre_hooks()) {
+    auto* python = python_hook<PyFunctionTensorPreHook>(hook, "PyFunctionTensorPreHook");
+    slots.push_back({'t', static_cast<int>(python->value_idx), py::reinterpret_borrow<py::object>(python->dict)});
+  }
+  for (const auto& hook : node->pre_hooks()) {
+    auto* python = python_hook<PyFunctionPreHook>(hook, "PyFunctionPreHook");
+    slots.push_back({'b', 0, py::reinterpret_borrow<py::object>(python->dict)});
+  }
+  if (const auto& hook = node->tensor_post_acc_grad_hooks()) {
+    auto* python = python_hook<PyFunctionTensorPostAccGradHooks>(hook, "PyFunctionTensorPostAccGradHooks");
+    slots.push_back({'g', 0, py::reinterpret_borrow<py::object>(python->dict)});
+  }
+  for (const auto& hook : node->post_hooks()) {
+    auto* python = python_hook<PyFunctionPostHook>(hook, "PyFunctionPostHook");
+    slots.push_back({'z', 0, py::reinterpret_borrow<py::object>(python->dict)});
+  }
+  return slots;
+}
+
+// The dtype that the engine casts a gradient to, if it does.
+template <typename Meta>
+std::optional<at::ScalarType> grad_dtype(const Meta& meta) {
+  if constexpr (requires { meta.grad_dtype(); }) {
+    return meta.grad_dtype();
+  } else {
+    return c10::typeMetaToScalarType(meta.dtype());
+  }
+}
+
+void add_metadata(Node* node, Key& structure, Key& sizes, py::list* details) {
+  uint32_t count = node->num_inputs();
+  structure.add(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    const auto& meta = node->input_metadata(i);
+    bool known = !meta.was_default_constructed();
+    structure.add(known);
+    if (!known) {
+      if (details != nullptr) {
+        details->append(py::none());
+      }
+      continue;
+    }
+    if (meta.device().type() != at::kCPU) {
+      throw Refusal{"tensors on " + c10::DeviceTypeName(meta.device().type(), true)};
+    }
+    if (meta.is_tensor_subclass() || meta.is_nested_tensor() || meta.layout() != at::kStrided) {
+      throw Refusal{"gradients that are no plain tensors"};
+    }
+    std::optional<at::ScalarType> dtype = grad_dtype(meta);
+    structure.add(static_cast<int8_t>(dtype ? static_cast<int>(*dtype) : -1));
+    structure.add(static_cast<int8_t>(c10::typeMetaToScalarType(meta.dtype())));
+    c10::SymIntArrayRef shape = meta.shape_as_dim_vector();
+    structure.add(static_cast<uint32_t>(shape.size()));
+    py::tuple shown(shape.size());
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      std::optional<int64_t> size = shape[d].maybe_as_int();
+      if (!size) {
+        throw Refusal{"gradients with symbolic sizes"};
+      }
+      sizes.add(*size);
+      if (details != nullptr) {
+        shown[d] = py::int_(*size);
+      }
+    }
+    if (details != nullptr) {
+      py::object type = dtype ? py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(torch::getTHPDtype(*dtype))) : py::none();
+      details->append(py::make_tuple(type, shown));
+    }
+  }
+}
+
+py::object object_of(Node* node, const Visit& step, const py::object& wrapper, Key& structure) {
+  switch (step.kind) {
+    case 'a':
+      return steal(THPVariable_Wrap(static_cast<AccumulateGrad*>(node)->variable));
+    case 'c': {
+      auto* compiled = static_cast<CompiledBackward*>(node);
+      if (compiled->has_saved_hooks()) {
+        throw Refusal{"hooks on saved tensors"};
+      }
+      structure.add(compiled->program());
+      py::object prepare = py::reinterpret_borrow<py::object>(compiled->program()->prepare.get());
+      return py::make_tuple(wrapper, prepare, compiled->saved_objects());
+    }
+    case 'p':
+      for (const auto& saved : reinterpret_cast<THPFunction*>(wrapper.ptr())->saved_variables) {
+        if (saved.has_hooks()) {
+          throw Refusal{"hooks on saved tensors"};
+        }
+      }
+      return wrapper;
+    default:
+      structure.add(Py_TYPE(wrapper.ptr()));
+      return wrapper;
+  }
+}
+
+py::object describe(const Walk& walk, bool details) {
+  Key structure, sizes;
+  auto steps = std::make_unique<Visits>();
+  py::list objects, hooks, shown;
+  std::string kinds;
+  structure.add(walk.roots().size());
+  for (const Edge& root : walk.roots()) {
+    structure.add(walk.position(root));
+    structure.add(root.input_nr);
+  }
+  for (Node* node : walk.order()) {
+    const CompiledBackward::Ref& owner = walk.owner(node);
+    py::object wrapper = steal(torch::autograd::functionToPyObject(owner));
+    Visit step{owner, kind_of(node, wrapper.ptr())};
+    structure.add(step.kind);
+    kinds.push_back(step.kind);
+    objects.append(object_of(node, step, wrapper, structure));
+    py::list metas, edges, slots;
+    add_metadata(node, structure, sizes, details ? &metas : nullptr);
+    structure.add(static_cast<uint32_t>(node->next_edges().size()));
+    for (const Edge& edge : node->next_edges()) {
+      int position = walk.position(edge);
+      structure.add(position);
+      structure.add(edge.input_nr);
+      if (details) {
+        edges.append(py::make_tuple(position, edge.input_nr));
+      }
+    }
+    std::vector<HookSlot> found = hooks_of(node);
+    structure.add(found.size());
+    for (HookSlot& slot : found) {
+      structure.add(slot.kind);
+      structure.add(slot.index);
+      if (details) {
+        slots.append(py::make_tuple(std::string(1, slot.kind), slot.index));
+      }
+      hooks.append(steal(PySequence_Tuple(steal(PyMapping_Values(slot.table.ptr())).ptr())));
+      hooks.append(std::move(slot.table));
+    }
+    if (details) {
+      shown.append(py::make_tuple(metas, edges, slots));
+    }
+    steps->push_back(std::move(step));
+  }
+  py::object capsule = steal(PyCapsule_New(steps.get(), kCapsule, [](PyObject* self) {
+    delete static_cast<Visits*>(PyCapsule_GetPointer(self, kCapsule));
+  }));
+  steps.release();
+  py::list roots;
+  for (const Edge& root : walk.roots()) {
+    roots.append(py::make_tuple(walk.position(root), root.input_nr));
+  }
+  py::object more = details ? py::object(py::make_tuple(roots, shown)) : py::none();
+  return py::make_tuple(capsule, steal(structure.object()), steal(sizes.object()), kinds, objects, hooks, more);
+}
+
+Edge edge_of(PyObject* tensor) {
+  if (!THPVariable_Check(tensor)) {
+    throw Refusal{"a root that is no tensor"};
+  }
+  Edge edge = torch::autograd::impl::gradient_edge(THPVariable_Unpack(tensor));
+  if (!edge.function) {
+    throw Refusal{"a root without a history"};  // eager's engine says what is wrong
+  }
+  return edge;
+}
+
+}  // namespace
+
+Visits& visits_of(PyObject* steps) {
+  auto* found = static_cast<Visits*>(PyCapsule_GetPointer(steps, kCapsule));
+  if (found == nullptr) {
+    throw py::error_already_set();
+  }
+  return *found;
+}
+
+PyObject* walk_history(PyObject* roots, PyObject* inputs, bool details) {
+  HANDLE_TH_ERRORS
+  try {
+    std::vector<Edge> begin;
+    for (py::handle root : py::reinterpret_borrow<py::tuple>(roots)) {
+      begin.push_back(edge_of(root.ptr()));
+    }
+    std::vector<Node*> wanted;
+    std::vector<Edge> held;
+    for (py::handle input : py::reinterpret_borrow<py::tuple>(inputs)) {
+      Edge edge = edge_of(input.ptr());
+      if (dynamic_cast<AccumulateGrad*>(edge.function.get()) == nullptr) {
+        throw Refusal{"inputs= with a result of an operation"};
+      }
+      wanted.push_back(edge.function.get());
+      held.push_back(std::move(edge));
+    }
+    Walk walk(std::move(begin), std::move(wanted));
+    walk.run();
+    return describe(walk, details).release().ptr();
+  } catch (const Refusal& refusal) {
+    return PyUnicode_FromStringAndSize(refusal.reason.data(), static_cast<Py_ssize_t>(refusal.reason.size()));
+  } catch (py::error_already_set& error) {
+    error.restore();
+    return nullptr;
+  }
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* leaves_in_order(PyObject* roots) {
+  HANDLE_TH_ERRORS
+  std::vector<Edge> begin;
+  for (py::handle root : py::reinterpret_borrow<py::tuple>(roots)) {
+    begin.push_back(torch::autograd::impl::gradient_edge(THPVariable_Unpack(root.ptr())));
+    TORCH_CHECK(begin.back().function, "dyncomp: a root without a history");
+  }
+  Walk walk(std::move(begin), {});
+  walk.run();
+  py::list leaves;
+  for (Node* node : walk.order()) {
+    if (auto* leaf = dynamic_cast<AccumulateGrad*>(node)) {
+      leaves.append(steal(THPVariable_Wrap(leaf->variable)));
+    }
+  }
+  return leaves.release().ptr();
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* call_history(PyObject* steps, Py_ssize_t index, PyObject* given, bool run) {
+  HANDLE_TH_ERRORS
+  Node& node = *visits_of(steps).at(static_cast<std::size_t>(index)).node;
+  torch::autograd::variable_list values;
+  for (py::handle one : py::reinterpret_borrow<py::tuple>(given)) {
+    values.push_back(one.is_none() ? at::Tensor() : THPVariable_Unpack(one.ptr()));
+  }
+  {
+    py::gil_scoped_release unlocked;
+    if (run) {
+      values = node(std::move(values));
+    }
+    torch::autograd::validate_outputs(node.next_edges(), values, [&](const std::string& text) { return "Function " + node.name() + " returned an " + text; });
+  }
+  py::tuple results(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    results[i] = values[i].defined() ? steal(THPVariable_Wrap(values[i])) : py::none();
+  }
+  return results.release().ptr();
+  END_HANDLE_TH_ERRORS
+}
+
+bool release_history(PyObject* steps) {
+  auto* found = static_cast<Visits*>(PyCapsule_GetPointer(steps, kCapsule));
+  if (found == nullptr) {
+    return false;
+  }
+  for (Visit& step : *found) {
+    step.node->release_variables();
+  }
+  return true;
+}
+
+}  // namespace dyncomp::executor

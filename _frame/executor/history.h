@@ -1,0 +1,23 @@
+// The autograd graph below some results, as eager's engine would run it.
+#pragma once
+
+#include <Python.h>
+
+namespace dyncomp::executor {
+
+// backward_walk(roots, inputs, details) of `_exec`; a new reference, or nullptr with an exception set. See exec.pyx.
+PyObject* walk_history(PyObject* roots, PyObject* inputs, bool details);
+
+// backward_leaves(roots) of `_exec`; a new reference, or nullptr with an exception set. See exec.pyx.
+PyObject* leaves_in_order(PyObject* roots);
+
+// backward_call(steps, index, given, run) of `_exec`; a new reference, or nullptr with an exception set. See exec.pyx.
+PyObject* call_history(PyObject* steps, Py_ssize_t index, PyObject* given, bool run);
+
+// backward_kept(steps, objects, readers) of `_exec`; a new reference, or nullptr with an exception set. See exec.pyx.
+PyObject* kept_by_history(PyObject* steps, PyObject* objects, PyObject* readers);
+
+// Frees what the nodes of a walk keep, as the engine does after each of them; false with an exception set.
+bool release_history(PyObject* steps);
+
+}  // namespace dyncomp::executor

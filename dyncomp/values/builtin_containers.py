@@ -1,0 +1,94 @@
+"""Calls that make containers: list, tuple, set, dict and their kin, slice, range."""
+
+from __future__ import annotations
+
+import collections
+
+from dyncomp.values.base import Tracer, Value
+from dyncomp.values.builtin_arguments import Args, Kwargs
+from dyncomp.values.constant import fold_call
+from dyncomp.values.mapping import DictValue, pairs_of
+from dyncomp.values.registry import on_call
+from dyncomp.values.sequence import ListValue, TupleValue
+from dyncomp.values.sets import SetValue
+
+
+@on_call(list)
+def _list(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return ListValue(args[0].unpack(tx) if args else [])
+
+
+@on_call(tuple)
+def _tuple(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if args and isinstance(args[0], TupleValue) and args[0].cls is tuple:
+        return args[0]
+    return tx.tuple_of(args[0].unpack(tx) if args else [])
+
+
+@on_call(set)
+def _set(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return tx.set_of(args[0].unpack(tx) if args else [])
+
+
+@on_call(frozenset)
+def _frozenset(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    made = tx.set_of(args[0].unpack(tx) if args else [])
+    assert isinstance(made, SetValue)
+    return SetValue(made.items, frozenset)
+
+
+@on_call(collections.deque)
+def _deque(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    limit = args[1] if len(args) > 1 else kwargs.get("maxlen")
+    made = ListValue([], collections.deque, maxlen=None if limit is None else limit.as_constant())
+    for item in args[0].unpack(tx) if args else []:
+        made.call_method(tx, "append", [item], {})
+    return made
+
+
+def filled_dict(tx: Tracer, made: DictValue, args: Args, kwargs: Kwargs) -> DictValue:
+    for key, value in pairs_of(tx, args[0]) if args else []:
+        made.store(tx, key, value)
+    for name, value in kwargs.items():
+        made.store(tx, tx.constant(name), value)
+    return made
+
+
+@on_call(dict)
+def _dict(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return filled_dict(tx, DictValue(), args, kwargs)
+
+
+@on_call(collections.OrderedDict)
+def _ordered_dict(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return filled_dict(tx, DictValue(cls=collections.OrderedDict), args, kwargs)
+
+
+@on_call(collections.defaultdict)
+def _defaultdict(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    made = DictValue(cls=collections.defaultdict)
+    if args and not (args[0].is_constant() and args[0].as_constant() is None):
+        made.factory = args[0]
+    return filled_dict(tx, made, args[1:], kwargs)
+
+
+@on_call(dict.fromkeys)
+def _fromkeys(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    made = DictValue()
+    for key in args[0].unpack(tx):
+        made.store(tx, key, args[1] if len(args) > 1 else tx.constant(None))
+    return made
+
+
+@on_call(slice)
+def _slice(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return tx.slice_of(list(args) if len(args) > 1 else [tx.constant(None), *args])
+
+
+@on_call(range)
+def _range(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return fold_call(tx, range, [_as_int(tx, arg) for arg in args], kwargs)
+
+
+def _as_int(tx: Tracer, value: Value) -> Value:
+    return value if value.is_constant() else value.call_method(tx, "__index__", [], {})

@@ -1,0 +1,115 @@
+"""keys(), values() and items() of dictionaries, and iterators over them: live, as in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from dyncomp.values.base import Builder, Tracer, Value
+from dyncomp.values.builtin_kind import BuiltinKind, builtin_method
+from dyncomp.values.iterators import IteratorValue
+from dyncomp.values.operators import equal
+
+if TYPE_CHECKING:  # dictionaries make their views
+    from dyncomp.values.mapping import DictValue
+
+
+class DictView(BuiltinKind):
+    """keys(), values() or items() of a dictionary: live, as in Python."""
+
+    def __init__(self, mapping: DictValue, part: str):
+        super().__init__()
+        self.mapping, self.part = mapping, part
+        self.cls = type(getattr({}, part)())
+
+    def rows(self, tx: Tracer) -> list[Value]:
+        return [_part(tx, self.part, entry) for entry in self.mapping.entries(tx)]
+
+    def length(self, tx: Tracer) -> Value:
+        return self.mapping.length(tx)
+
+    def iterate(self, tx: Tracer) -> Value:
+        return DictIterator(tx, self.mapping, self.part)
+
+    def unpack(self, tx: Tracer) -> list[Value]:
+        return self.rows(tx)
+
+    def contains(self, tx: Tracer, item: Value) -> Value:
+        if self.part == "keys":
+            return self.mapping.contains(tx, item)
+        return tx.constant(any(equal(tx, item, row) for row in self.rows(tx)))
+
+    def binary(
+        self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
+    ) -> Value | None:
+        if op not in ("&", "|", "-", "^") or self.part == "values":
+            return None
+        mine, theirs = tx.set_of(self.rows(tx)), tx.set_of(other.unpack(tx))
+        left, right = (theirs, mine) if reflected else (mine, theirs)
+        return left.binary(tx, op, right)
+
+    def compare(self, tx: Tracer, op: str, other: Value, reflected: bool = False) -> Value | None:
+        if self.part == "values":
+            return None
+        mine = tx.set_of(self.rows(tx))
+        theirs = tx.set_of(other.unpack(tx)) if isinstance(other, DictView) else other
+        return mine.compare(tx, op, theirs)
+
+    @builtin_method("__reversed__")
+    def _reversed(self, tx: Tracer) -> Value:
+        return tx.tuple_of(self.rows(tx)[::-1]).iterate(tx)
+
+    def reconstruct(self, builder: Builder) -> None:
+        builder.load(self.mapping)
+        builder.load_attr(self.part)
+        builder.call(0)
+
+
+def dict_iterator_at(mapping: Any, part: str, used: int) -> Iterator[Any]:
+    """Run-time helper: an iterator over a dictionary that has already given `used` items."""
+    iterator = iter(getattr(mapping, part)())
+    for _ in range(used):
+        next(iterator)
+    return iterator
+
+
+class DictIterator(IteratorValue):
+    def __init__(self, tx: Tracer, mapping: DictValue, part: str):
+        super().__init__()
+        self.tx, self.mapping, self.part, self.position = tx, mapping, part, 0
+        self.keys = list(mapping.read_all(tx))
+        self.size = len(self.keys)
+        self.cls = type(iter(getattr({}, part)()))
+
+    def next(self, tx: Tracer) -> Value | None:
+        if self.size < 0:
+            return None
+        items = self.mapping.read_all(tx)
+        if len(items) != self.size:
+            tx.raise_(RuntimeError, "dictionary changed size during iteration")
+        if self.position >= self.size:
+            self.size = -1
+            return None
+        k = self.keys[self.position]
+        if k not in items:
+            tx.raise_(RuntimeError, "dictionary keys changed during iteration")
+        self.position += 1
+        if self.part == "keys":
+            return items[k][0]
+        return _part(tx, self.part, (items[k][0], self.mapping.wrapped_at(k)))  # type: ignore[arg-type]
+
+    def reconstruct(self, builder: Builder) -> None:
+        if self.size >= 0 and len(self.mapping.read_all(self.tx)) != self.size:
+            # Only the very iterator made before the change knows that its dictionary changed.
+            super().reconstruct(builder)
+        builder.load_const(dict_iterator_at)
+        builder.load(self.mapping)
+        builder.load_const(self.part)
+        builder.load_const(self.position)
+        builder.call(3)
+
+
+def _part(tx: Tracer, part: str, entry: tuple[Value, Value]) -> Value:
+    if part == "items":
+        return tx.tuple_of(list(entry))
+    return entry[0] if part == "keys" else entry[1]

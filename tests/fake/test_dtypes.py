@@ -1,0 +1,59 @@
+"""Every elementwise operation over pairs of dtypes: eager's result, or eager's error."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+import dyncomp
+from dyncomp.fake import FakeMode
+from dyncomp.fake.registry import ELEMENTWISE
+
+DTYPES = [torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.complex64]
+NUMBERS = {"number": 1, "int": 1, "float": 1.0}
+
+
+def cases(op):
+    """Arguments of the operation without those that have a default: tensors of each pair of dtypes."""
+    kinds = [str(a.type) for a in op._schema.arguments if not a.has_default_value()]
+    if not set(kinds) <= {"Tensor", *NUMBERS}:
+        return
+    count = kinds.count("Tensor")
+    for dtypes in itertools.product(DTYPES, repeat=min(count, 2)):
+        left = iter([*dtypes, *dtypes[-1:] * (count - len(dtypes))])
+        yield [torch.ones(2, 3, dtype=next(left)) if kind == "Tensor" else NUMBERS[kind] for kind in kinds]
+
+
+def told(function, *args):
+    try:
+        results = function(*args)
+    except Exception as error:  # noqa: BLE001 - what is compared
+        return type(error)
+    return [(t.dtype, t.shape, t.stride()) for t in (results if isinstance(results, tuple) else (results,))]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_elementwise(part):
+    operations = sorted(ELEMENTWISE, key=str)[part::4]
+    assert len(operations) > 20
+    for op in operations:
+        for args in cases(op):
+            mode = FakeMode()
+            fakes = [mode.from_real(a) if isinstance(a, torch.Tensor) else a for a in args]
+            want, got = told(op, *args), told(lambda: mode.run(op, tuple(fakes)))  # noqa: B023
+            assert got == want, (op, [getattr(a, "dtype", a) for a in args])
+
+
+@pytest.mark.parametrize(
+    "program",
+    [torch.abs, torch.ceil, lambda x: x.int() - x, lambda x: torch.zeros(3) - x, lambda x: x - 1, torch.frac],
+    ids=["abs", "ceil", "sub", "sub-float", "sub-number", "frac"],
+)
+def test_compiled_programs_raise(program):
+    """Kernels of ours would compute what eager's do not."""
+    x = torch.tensor([True, False, True])
+    want = pytest.raises(RuntimeError, program, x).value
+    got = pytest.raises(type(want), dyncomp.optimize(program), x).value
+    assert str(got) == str(want)

@@ -287,7 +287,7 @@ class ListValue(SequenceValue):
     @builtin_method("append")
     def _append(self, tx: Tracer, item: Value) -> Value:
         self.touch(tx, appending=True)
-        if self.is_read:
+        if self.is_read or self.maxlen is not None:  # what falls off at the other end has to be known
             self.items.append(item)
             self._trim()
         else:

@@ -36,13 +36,14 @@ class Options:
     """`dump(file name, text)` gets every stage. `kernels=False`: all operations are ATen's own (no compiler).
 
     `fallback(*inputs)` runs calls that the graph does not hold for (a mutated input shares memory).
-    `overlap_checked`: the caller sees to it that there are no such calls.
+    `overlap_checked`: the caller sees to it that there are no such calls. `training`: see `lower_graph`.
     """
 
     dump: Dump = _no_dump
     kernels: bool = True
     fallback: Callable[..., Any] | None = None
     overlap_checked: bool = False
+    training: bool = False
 
     @staticmethod
     def of(
@@ -51,9 +52,10 @@ class Options:
         kernels: bool = True,
         fallback: Callable[..., Any] | None = None,
         overlap_checked: bool = False,
+        training: bool = False,
     ) -> Options:
         """From the options of `dyncomp.optimize`; it has none of its own so far."""
-        return Options(dump, kernels, fallback, overlap_checked)
+        return Options(dump, kernels, fallback, overlap_checked, training)
 
 
 def compile_graph(aten: Any, options: Options | None = None) -> Callable[..., Any]:
@@ -75,7 +77,7 @@ def compile_graph(aten: Any, options: Options | None = None) -> Callable[..., An
 
 
 def _compile(aten: Any, options: Options) -> tuple[PlanData, toolchain.Built]:
-    lowered = lower_graph(aten, options.kernels)
+    lowered = lower_graph(aten, options.kernels, options.training)
     schedule = schedule_graph(lowered)
     for name, count in lowered.fallbacks.items():
         log.write("kernels", "%s runs as ATen op (%d)", name, count)

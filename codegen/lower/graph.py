@@ -51,18 +51,20 @@ class LoweredGraph:
     consumed: tuple[int, ...] = ()  # inputs that may be dropped after their last use
 
 
-def lower_graph(aten: Any, kernels: bool = True) -> LoweredGraph:
+def lower_graph(aten: Any, kernels: bool = True, training: bool = True) -> LoweredGraph:
     """`aten`: a `dyncomp.aot.AtenGraph`, or anything with its graph, constants, mutations and outputs.
 
-    Without kernels only views are lowered: all else stays a call.
+    Without kernels only views are lowered: all else stays a call. `training`: convolutions may become matrix products, which
+    sum in another order; outside of it they stay eager's own calls, whose results are eager's to the bit.
     """
-    return _GraphLowering(aten, kernels).run()
+    return _GraphLowering(aten, kernels, training).run()
 
 
 class _GraphLowering:
-    def __init__(self, aten: Any, kernels: bool):
+    def __init__(self, aten: Any, kernels: bool, training: bool):
         self.aten = aten
         self.kernels = kernels
+        self.products = kernels and training
         self.lx = Lowering()
         self.env: dict[fx.Node, Any] = {}
         sizes = getattr(aten, "sizes", None)
@@ -184,7 +186,7 @@ class _GraphLowering:
     def _as_products(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """What matrix products, and loops around them, do better than the node's own call; None: nothing."""
         rule = _PRODUCTS.get(str(node.target))
-        if rule is None or not self.kernels or self.symbols is not None or kwargs or not _all_loopable(args):
+        if rule is None or not self.products or self.symbols is not None or kwargs or not _all_loopable(args):
             return None
         self.lx.begin(node.name, (str(node.target), _plain_key(args)))
         made = len(self.lx.tensors)

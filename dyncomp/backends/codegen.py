@@ -36,7 +36,12 @@ class _Generator:
         self.dump(f"aten_{stage}.py", str(graph))
         generator = importlib.import_module("dyncomp.codegen.compile")
         # a training plan looks for shared memory itself
-        given = {"dump": self.dump, "fallback": self.fallback, "overlap_checked": stage == "forward"}
+        given = {
+            "dump": self.dump,
+            "fallback": self.fallback,
+            "overlap_checked": stage == "forward",
+            "training": stage != "graph",
+        }
         try:
             return generator.compile_graph(graph, generator.Options.of(self.options, **given))
         except ToolchainError as error:

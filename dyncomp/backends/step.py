@@ -31,7 +31,7 @@ class UsedUp(torch.autograd.Function):
         raise RuntimeError(_USED_UP)
 
 
-def compile_step(request: CompileRequest, build: Callable[[aot.AtenGraph], Callable[..., Any]]) -> Callable[..., Any]:
+def compile_step(request: CompileRequest, build: Callable[[aot.AtenGraph, str], Callable[..., Any]]) -> Callable[..., Any]:
     """The compiled step, or where it has no such form the torch-level graph under eager's autograd."""
     try:
         step = aot.trace_step(request.gm, request.fake_inputs)
@@ -39,7 +39,7 @@ def compile_step(request: CompileRequest, build: Callable[[aot.AtenGraph], Calla
         counters.add_fallback("training-graph-eager")
         counters.add_fallback(f"aot: {reason}")
         return run_graph(request)
-    compiled = build(step.graph)
+    compiled = build(step.graph, "step")
     leaf = torch.empty(0, requires_grad=True)
 
     def run(*inputs: Any) -> Any:

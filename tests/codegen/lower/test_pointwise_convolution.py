@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dyncomp
 from dyncomp.codegen.lower import pointwise_convolution
 from tests.codegen.graphs import schedule_of
 from tests.train.train_checks import check_function
@@ -95,3 +96,14 @@ def test_where_it_pays(monkeypatch):
     w = torch.randn(1024, 512, 1, 1)
     assert names(F.conv2d, few, w) == ["mkldnn::_linear_pointwise"]
     assert names(F.conv2d, many, w[:64]) == ["aten::convolution"]
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_without_gradients_it_stays_eagers_call(training):
+    """Whose result is eager's to the bit."""
+    layer = torch.nn.Conv2d(64, 64, 1)
+    x = torch.randn(1, 64, 7, 7)
+    with torch.set_grad_enabled(training):
+        got, want = dyncomp.optimize(layer)(x), layer(x)
+    assert training or torch.equal(got, want)
+    torch.testing.assert_close(got, want)

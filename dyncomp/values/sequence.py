@@ -229,7 +229,9 @@ class ListValue(SequenceValue):
         return super()._item_source(index)
 
     def _made(self, items: list[Value]) -> ListValue:
-        return ListValue(items, self.cls, maxlen=self.maxlen)
+        made = ListValue(items, self.cls, maxlen=self.maxlen)
+        made._trim()
+        return made
 
     def touch(self, tx: Tracer, appending: bool = False) -> None:
         """Announces a change of the contents."""
@@ -248,6 +250,7 @@ class ListValue(SequenceValue):
     def replace(self, tx: Tracer, items: list[Value]) -> None:
         self.touch(tx)
         self.items[:] = items
+        self._trim()
 
     def setitem(self, tx: Tracer, key: Value, value: Value) -> None:
         index = as_index(tx, key, self.cls)
@@ -302,6 +305,8 @@ class ListValue(SequenceValue):
 
     @builtin_method("insert")
     def _insert(self, tx: Tracer, index: Value, item: Value) -> Value:
+        if self.maxlen is not None and len(self.items) >= self.maxlen:
+            tx.raise_(IndexError, "deque already at its maximum size")
         self.touch(tx)
         self.items.insert(index.as_constant(), item)
         return tx.constant(None)
@@ -441,6 +446,8 @@ def as_index(tx: Tracer, key: Value, cls: type) -> int | slice:
             raise GraphBreak("data-dependent-value", f"{cls.__name__} index {key.describe()}") from None
     else:
         index = key.as_constant()
+    if cls is collections.deque and not isinstance(index, int):
+        tx.raise_(TypeError, f"sequence index must be integer, not {type(index).__name__!r}")
     if not isinstance(index, (int, slice)):
         tx.raise_(TypeError, f"{cls.__name__} indices must be integers or slices, not {type(index).__name__}")
     return index

@@ -23,10 +23,20 @@ def program(x, queue, changes):
             queue.popleft()
         elif name == "rotate":
             queue.rotate(number % 3)
+        elif name == "insert":
+            try:
+                queue.insert(number % 3, number)
+            except IndexError as error:
+                queue[-1] = str(error)
+        elif name == "repeat":
+            queue *= 2
+        elif name == "join":
+            queue += list(queue + queue)[:3]
+            queue.extend(queue * 2)
     return x + len(queue), list(queue), queue.maxlen
 
 
-_names = st.sampled_from(["append", "appendleft", "extend", "pop", "popleft", "rotate"])
+_names = st.sampled_from(["append", "appendleft", "extend", "pop", "popleft", "rotate", "insert", "repeat", "join"])
 
 
 @given(
@@ -48,3 +58,14 @@ def test_any_changes(start, limit, changes, inside):
         got = *dyncomp.optimize(program)(torch.ones(2), mine, changes), mine
         want = *program(torch.ones(2), theirs, changes), theirs
     assert torch.equal(got[0], want[0]) and got[1:] == want[1:] and type(got[3]) is collections.deque
+
+
+def test_no_slices():
+    def program(x, queue):
+        try:
+            return x + 1, queue[0:1]
+        except TypeError as error:
+            return x + 2, str(error)
+
+    got, want = dyncomp.optimize(program)(torch.ones(2), collections.deque([1, 2])), program(torch.ones(2), collections.deque([1, 2]))
+    assert torch.equal(got[0], want[0]) and got[1] == want[1]

@@ -1,7 +1,9 @@
 """Programs that put functions of their own in the place of torch.Tensor's operators, methods and properties, before or after a
 compile."""
 
+import concurrent.futures
 import contextlib
+import multiprocessing
 
 import pytest
 import torch
@@ -62,9 +64,27 @@ def result_of(function):
         return type(error).__name__
 
 
+# CPython does not take these names back as it found them: after `del torch.Tensor.__getitem__` the class keeps a sequence slot
+# that it did not have, and torch.tensor([x[0], 2.0]) raises from then on, without us too. They run in a process of their own.
+LEAVES_A_SLOT = {"__getitem__", "__setitem__", "__len__"}
+
+
 @pytest.mark.parametrize("first", ["compiled-first", "replaced-first"])
 @pytest.mark.parametrize("name", CASES)
 def test_replaced(name, first):
+    if name not in LEAVES_A_SLOT:
+        return compare(name, first)
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) as child:
+        return child.submit(compare, name, first).result(timeout=120)
+
+
+def test_no_slot_is_left():
+    """A case whose name belongs among LEAVES_A_SLOT would change every later test of this process."""
+    assert torch.tensor([X[0], 2.0]).tolist() == [1.0, 2.0]
+
+
+def compare(name, first):
     function, member = CASES[name]
     plain = result_of(function)
     with replaced(name, member):

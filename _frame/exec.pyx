@@ -23,6 +23,7 @@ cdef extern from "executor/history.h" namespace "dyncomp::executor":
     object call_history(object steps, Py_ssize_t index, object given, bint run)
     object kept_by_history(object steps, object objects, object readers)
     bint release_history(object steps) except False
+    object retain_history(object steps, Py_ssize_t index, Py_ssize_t place, object gradient)
 
 cdef extern from "executor/pool.h" namespace "dyncomp::executor":
     ctypedef struct CPoolStats "dyncomp::executor::PoolStats":
@@ -162,6 +163,11 @@ def backward_kept(steps, list objects not None, readers):
 def backward_release(steps):
     """Lets the nodes of a walk free what they keep, as after a backward without retain_graph."""
     release_history(steps)
+
+
+def backward_retain(steps, index, place, gradient):
+    """Adds a gradient to the `grad` of result number `place` of node `index` of a walk, if that result retains it."""
+    retain_history(steps, index, place, gradient)
 
 
 set_slot_type(<PyTypeObject*>Slot)

@@ -167,7 +167,13 @@ inline constexpr Row kRows[] = {
     {"fsinh", detail::math<std::sinh>, "f", 'f'}, {"ftan", detail::math<std::tan>, "f", 'f'},
     {"ftanh", detail::math<std::tanh>, "f", 'f'}, {"fasin", detail::math<std::asin>, "f", 'f'},
     {"facos", detail::math<std::acos>, "f", 'f'}, {"fatan", detail::math<std::atan>, "f", 'f'},
-    {"flog2", detail::math<std::log2>, "f", 'f'},
+    {"flog2", detail::math<std::log2>, "f", 'f'}, {"fexp", detail::math<std::exp>, "f", 'f'},
+    {"fexp2", detail::math<std::exp2>, "f", 'f'}, {"fexpm1", detail::math<std::expm1>, "f", 'f'},
+    {"flog", detail::math<std::log>, "f", 'f'}, {"flog10", detail::math<std::log10>, "f", 'f'},
+    {"flog1p", detail::math<std::log1p>, "f", 'f'}, {"fcbrt", detail::math<std::cbrt>, "f", 'f'},
+    {"fasinh", detail::math<std::asinh>, "f", 'f'}, {"facosh", detail::math<std::acosh>, "f", 'f'},
+    {"fatanh", detail::math<std::atanh>, "f", 'f'}, {"ferf", detail::math<std::erf>, "f", 'f'},
+    {"ferfc", detail::math<std::erfc>, "f", 'f'},
 };
 
 }  // namespace dyncomp::numbers

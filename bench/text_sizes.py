@@ -3,8 +3,7 @@
     python bench/text_sizes.py [--policy default|dynamic] [--backend NAME] [MODEL ...]
 
 Wanted: at most 4 compiles by the default policy (static, sequence, batch, batch of one), at most 2 with dynamic=True.
-mamba breaks at the torch.vmap inside its scan, and its parts are compiled for each layer by itself. mamba2 needs 7 and
-4: its code branches on whether the last chunk is full, and one chunk is a special size.
+mamba2 needs 7 and 4: its code branches on whether the last chunk is full, and one chunk is a special size.
 Prints one line a model; exits with 1 if one needs more or differs.
 """
 

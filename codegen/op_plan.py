@@ -75,7 +75,8 @@ class _Planner:
                 for dead in last_use.get(node, ()):
                     self.code.append(("free", self.slot_of[dead]))
         for position, node in self.graph.mutations:
-            self.code.append(("write_back", position, self.slot_of[node]))
+            quiet = position in self.graph.quiet
+            self.code.append(("copy" if quiet else "write_back", position, self.slot_of[node]))
         outputs = self._outputs()
         return PlanData(
             self.inputs, self.slots, self.constants, [], self.ops, self.code, outputs, 0

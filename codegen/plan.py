@@ -92,7 +92,8 @@ class _Planner:
         self.held: dict[Tensor, list[int]] = {graph.inputs[i]: [i] for i in graph.consumed}
 
     def run(self) -> PlanData:
-        self.code.extend(("write_through", position) for position in self.in_place.values())
+        quiet = self.graph.quiet
+        self.code.extend(("own" if at in quiet else "write_through", at) for at in self.in_place.values())
         for step, item in enumerate(self.schedule.steps):
             self.step = step
             if isinstance(item, ScheduledKernel):
@@ -104,7 +105,7 @@ class _Planner:
         for position, tensor in self.graph.mutations:
             if self.in_place.get(tensor) == position:
                 continue
-            self.code.append(("write_back", position, self._slot(tensor)))
+            self.code.append(("copy" if position in quiet else "write_back", position, self._slot(tensor)))
         outputs = self._outputs()
         arena = 0
         if self.numbers is None:
@@ -241,6 +242,9 @@ class _Planner:
     def _call(self, call: ExternCall) -> None:
         if call.name in UNBOXED and call.overload == "" and self._unboxed(call):
             return
+        if call.name == "aten::as_strided":
+            self._alias(call)
+            return
         args, kwargs = self._arguments(call.args), {k: self._arguments(v) for k, v in call.kwargs.items()}
         outs: list[Any] = []
         read = {position for _, position in call.gives}
@@ -257,6 +261,17 @@ class _Planner:
         for result, made in zip(call.results, outs, strict=True):
             if result is not None and made is not None:
                 self.code.append(("expect", made, self._n(result.shape), self._n(result.strides)))
+
+    def _alias(self, call: ExternCall) -> None:
+        """`as_strided` counts from the start of a storage, and here that may be the arena's: counted from its argument instead."""
+        result, base = call.results[0], call.args[0]
+        if result is None or result not in self.last_use and result not in self.escaping:
+            return
+        source = self._slot(base)
+        slot = self.slot_of[result] = self._new_slot()
+        self.held[result] = [slot]
+        delta = result.offset - getattr(base, "offset", 0)
+        self.code.append(("view_rel", slot, source, self._n(result.shape), self._n(result.strides), self._n(delta)))
 
     def _note_numbers(self, call: ExternCall, outs: list[Any]) -> None:
         """After a call that gives late numbers: as its value, which is put into a register, or as sizes of its results."""
@@ -300,9 +315,14 @@ class _Planner:
 
     def _outputs(self) -> list[tuple[Any, ...]]:
         out: list[tuple[Any, ...]] = []
-        for rule in self.graph.outputs:
+        for number, rule in enumerate(self.graph.outputs):
             kind = rule[0]
-            if kind == "node":
+            if kind == "node" and number in self.graph.plain and isinstance(rule[1], View):
+                slot = self._new_slot()
+                shape, strides = self._n(rule[1].shape), self._n(rule[1].strides)
+                self.code.append(("detach", slot, self._slot(rule[1]), shape, strides, 0))
+                out.append(("slot", slot))
+            elif kind == "node":
                 out.append(("slot", self._slot(rule[1])) if isinstance(rule[1], Tensor) else ("const", rule[1]))
             elif kind in ("view", "detached"):
                 (base_kind, position), sizes, strides, offset = rule[1:]

@@ -20,6 +20,7 @@ from dyncomp.context import CompileContext, check_flag, check_limit, check_mode,
 from dyncomp.entry import caller_of, captured_is_compiling
 from dyncomp.errors import OptionError
 from dyncomp.optimized_module import optimize_module
+from dyncomp.skipfiles import is_torchs_own
 
 
 def optimize(
@@ -114,7 +115,7 @@ def _optimize_callable(target: Any, context: CompileContext) -> Any:
         )
     if not callable(target):
         raise OptionError(f"optimize takes a module, a function or another callable, got {type(target).__name__}")
-    if isinstance(target, types.FunctionType):
+    if isinstance(target, types.FunctionType) and not is_torchs_own(target.__code__):
         return _core.Dispatcher(target, context)
     call = getattr(type(target), "__call__", None)  # noqa: B004 - the function behind it is wanted
     if isinstance(call, types.FunctionType):

@@ -92,8 +92,9 @@ KNOBS: dict[str, Knob] = {
             "Keep in the cache folder which sizes and numbers varied, so that the next process compiles them as symbolic at once.",
         ),
         Knob(
-            "duck_sizes", bool, True,
-            "Symbolic sizes of different tensors that are equal in the first call are taken to be one number.",
+            "duck_sizes", bool, False,
+            "With dynamic=True: sizes of different tensors that are equal in the first call are taken to be one number. Off: "
+            "where an operation needs them equal.",
         ),
         Knob("fusion", bool, True, "Fuse loops; off gives one kernel an operation, for debugging.", (), True),
         Knob(

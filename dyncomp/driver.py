@@ -35,6 +35,7 @@ from dyncomp.errors import (
     InternalError,
     RecompileLimitError,
 )
+from dyncomp.fake.levels import is_wrapped
 from dyncomp.guards import build as guard_build
 from dyncomp.guards.failure import in_words
 from dyncomp.guards.record import GuardRecord
@@ -43,7 +44,7 @@ from dyncomp.interp.number_report import NumberReport
 from dyncomp.interp.rerun import throw_into
 from dyncomp.interp.resume import generated_code, is_resume, is_step
 from dyncomp.patience import answer_again, nothing_to_compile
-from dyncomp.skipfiles import is_other_compiler, is_skipped
+from dyncomp.skipfiles import is_other_compiler, is_skipped, is_torch_optimizer
 from dyncomp.values.node_by_node import left_as_found
 
 STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile")
@@ -259,6 +260,8 @@ def _compile(
         counters.add_break(broken)
         log.write("graph_breaks", "%s", broken)
     refused = trace.breaks[0] if trace.breaks else trace.skipped
+    if trace.breaks and is_torch_optimizer(func.__code__) and trace.breaks[0].reason.startswith("data-dependent"):
+        trace.skipped = trace.breaks[0]  # a step in pieces, a few for each parameter, costs more than eager's
     if owner.fullgraph and refused is not None:
         raise FullGraphError(refused)
     if trace.skipped is not None:
@@ -332,7 +335,8 @@ def needs_grad(trace: Any) -> bool:
     for node in trace.graph.graph.nodes:
         value = node.meta.get("example_value")
         values = value if isinstance(value, tuple | list) else (value,)
-        asking = [v for v in values if isinstance(v, torch.Tensor) and v.requires_grad]
+        # On a level of a function transform that is that transform's affair.
+        asking = [v for v in values if isinstance(v, torch.Tensor) and v.requires_grad and not is_wrapped(v)]
         if node.op == "placeholder":
             inputs.update(map(id, asking))
             if asking and torch.is_grad_enabled():

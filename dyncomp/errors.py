@@ -31,7 +31,7 @@ REASONS: dict[str, str] = {
     "tensor-subclass": "Tensor subclasses with their own __torch_function__ or __torch_dispatch__ run as Python.",
     "unsupported-tensor": "Sparse, quantised, nested and lazily conjugated tensors run as Python; convert to a plain one first.",
     "torch-mode": "Torch function and dispatch modes watch single operations, so calls inside them run as Python; leave the mode before the call.",
-    "function-transform": "Inside torch.func transforms (vmap, grad, jvp) everything runs as Python; compile the code around them.",
+    "function-transform": "What is called inside of a torch.func transform (vmap, grad, jvp) that runs as Python does so too; compile the function that calls the transform.",
     "autograd": "backward() and autograd.grad run as Python; compile the forward, call backward outside.",
     "compiled-autograd": "This part of a backward runs as Python between graphs, or the whole of it under eager's engine; both give eager's result. For one graph keep the named operation or hook out of the backward.",
     "random": "Draw the number outside the compiled function.",

@@ -34,6 +34,7 @@ _PACKAGES = (
 _TORCH_CANDIDATES = ("torch/nn/modules/", "torch/optim/", "torch/nn/functional.py", "torch/distributions/")
 # Other compilers: what their frames call is theirs, whatever file it is in.
 _OTHER_COMPILERS = ("torch/_dynamo/", "torch/_inductor/", "torch/_functorch/", "torch/jit/", "torch/export/")
+_TRANSFORMS = ("torch/_functorch/apis.py", "torch/_functorch/eager_transforms.py")
 _HERE = os.path.dirname(os.path.realpath(__file__))
 _ENTRY = os.path.join(_HERE, "entry.py")  # the functions that stand for "call this module" are candidates
 _NEVER = ("torch/nn/modules/module.py", "torch/optim/optimizer.py", "torch/optim/lr_scheduler.py")
@@ -75,12 +76,35 @@ def _file_is_skipped(filename: str) -> bool:
     return path.startswith(_library()) and not installed
 
 
+def is_torchs_own(code: types.CodeType) -> bool:
+    """True for functions of torch that are no candidates but can be followed, such as what torch.vmap returns: entered through
+    a function that calls them, they are compiled like any other.
+    """
+    return is_skipped(code) and _is_torchs_own_file(code.co_filename)
+
+
+@functools.lru_cache(256)
+def _is_torchs_own_file(filename: str) -> bool:
+    unix = os.path.realpath(filename).replace(os.sep, "/")
+    in_torch = unix.startswith((_package_dir("torch") or "").replace(os.sep, "/") or "\0")
+    return in_torch and (not _is_other_compilers_file(filename) or unix.endswith(_TRANSFORMS))
+
+
 def is_skipped(code: types.CodeType) -> bool:
     """True for code objects that never get an entry of their own."""
     return _file_is_skipped(code.co_filename)
 
 
+def is_torch_optimizer(code: types.CodeType) -> bool:
+    """True for the code of torch's own optimisers."""
+    return "/torch/optim/" in code.co_filename.replace(os.sep, "/")
+
+
 def is_other_compiler(code: types.CodeType) -> bool:
     """True for frames below which another compiler decides what is compiled (a call of what torch.compile returned)."""
-    unix = code.co_filename.replace(os.sep, "/")
+    return _is_other_compilers_file(code.co_filename)
+
+
+def _is_other_compilers_file(filename: str) -> bool:
+    unix = filename.replace(os.sep, "/")
     return any(f"/{part}" in unix for part in _OTHER_COMPILERS)

@@ -22,6 +22,11 @@ def odd(x):
     return torch.linalg.norm(torch.fft.rfft(x).abs()), torch.special.i0(x), torch.addcmul(x, x, x)
 
 dyncomp.optimize(odd)(torch.randn(8))
+def transformed(x):
+    per_row = torch.vmap(torch.func.grad(lambda row: row.sin().sum()))(x)
+    return per_row, torch.func.hessian(lambda row: (row * row).sum())(x[0]), torch.func.jvp(torch.exp, (x,), (x,))
+
+dyncomp.optimize(transformed, fullgraph=True)(torch.randn(3, 4))
 bad = [name for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor", "torch._functorch.aot"))]
 assert not bad, bad
 assert dyncomp.stats().graphs >= 5, dyncomp.stats()

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import dyncomp
-from dyncomp.bytecode import canonical, continuation
+from dyncomp.bytecode import canonical, frame_facts
 from tests.support import check
 
 # ---- recursion -----------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def test_code_freed_while_cached(fresh, how):
         gone.append(weakref.ref(function.__code__))
         del function
     canonical._cached.cache_clear()  # bounded caches that may hold code; nothing else does
-    continuation._facts_of.cache_clear()
+    frame_facts._facts_of.cache_clear()
     gc.collect()
     assert [ref() for ref in gone] == [None] * len(gone)
 

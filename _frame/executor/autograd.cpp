@@ -1,10 +1,12 @@
 #include "executor/autograd.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/empty_strided.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
@@ -84,6 +86,13 @@ uint64_t autocast_state() {
   return state;
 }
 
+// Batched by vmap, say, or no strided tensor: compiled code cannot read its memory.
+bool is_wrapped(const at::Tensor& gradient) {
+  constexpr c10::DispatchKeySet kWrappers({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::BatchedNestedTensor, c10::DispatchKey::Batched,
+                                           c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize, c10::DispatchKey::Python});
+  return gradient.defined() && (gradient.layout() != at::kStrided || gradient.key_set().has_any(kWrappers));
+}
+
 std::vector<bool> pattern_of(const variable_list& gradients) {
   std::vector<bool> pattern(gradients.size());
   for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -116,6 +125,11 @@ void CompiledBackward::keep(const Values& given, const std::vector<at::Tensor>& 
     bool is_output = value.grad_fn().get() == this;
     saved_.emplace_back(value.is_view() ? value.detach() : value, is_output);
   }
+  for (int index : training_->watched) {
+    if (const at::Tensor& value = values[index]; value.grad_fn().get() == this) {
+      watched_.push_back({value.unsafeGetTensorImpl()->version_counter(), value._version(), value.output_nr()});
+    }
+  }
   generator_state_ = std::move(generator_state);
   if (training_->rebases) {  // such a call cannot be repeated, and an input that knows this node must not be known to it
     return;
@@ -128,10 +142,39 @@ void CompiledBackward::keep(const Values& given, const std::vector<at::Tensor>& 
 
 void CompiledBackward::release_variables() {
   std::lock_guard lock(mutex_);
+  if (!is_given_up()) {
+    return;
+  }
   released_ = true;
   saved_.clear();
   inputs_.clear();
   generator_state_.reset();
+}
+
+// Notes what the last backward used up; true if no output is left for which something must be kept.
+bool CompiledBackward::is_given_up() {
+  if (asked_.empty()) {
+    return true;
+  }
+  ran_.resize(asked_.size());
+  bool keeps = false;
+  for (std::size_t i = 0; i < asked_.size(); ++i) {
+    ran_[i] = ran_[i] || asked_[i];
+  }
+  for (std::size_t i = 0; i < asked_.size(); ++i) {
+    const std::vector<bool>& tied = training_->tied[i];
+    if (tied[i]) {
+      keeps = true;
+      bool gone = false;
+      for (std::size_t k = 0; k < ran_.size(); ++k) {
+        gone = gone || (ran_[k] && tied[k]);
+      }
+      if (!gone) {
+        return false;
+      }
+    }
+  }
+  return keeps;
 }
 
 void CompiledBackward::check_not_released() {
@@ -139,12 +182,37 @@ void CompiledBackward::check_not_released() {
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
 }
 
-Values CompiledBackward::unpack_saved() {
+// Where the compiled backward does not read an output that eager's would, a write in between is an error all the same.
+void CompiledBackward::check_outputs(const std::vector<bool>& pattern) const {
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    if (training_->likely[i] && !pattern[i]) {
+      return;  // eager does not come to all of these nodes
+    }
+  }
+  for (const Watched& one : watched_) {
+    uint32_t now = one.counter.current_version();
+    if (now == one.version) {
+      continue;
+    }
+    const auto& meta = input_metadata(one.output);
+    TORCH_CHECK(false, "one of the variables needed for gradient computation has been modified by an inplace operation: [torch.",
+                meta.device().is_cuda() ? "cuda." : "", c10::toString(meta.options().dtype().toScalarType()), "Tensor ",
+                meta.shape_as_dim_vector(), "], which is output ", text(one.output), " of Compiled, is at version ", text(now),
+                "; expected version ", text(one.version),
+                " instead. Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
+                "torch.autograd.set_detect_anomaly(True, check_nan=False).");
+  }
+}
+
+// Checked to be as it was, but for what this backward does not read: eager would not come to the operations that kept it.
+Values CompiledBackward::unpack_saved(const Backward* backward) {
   Values values;
   values.tensors.reserve(saved_.size());
   auto self = getptr();
-  for (const auto& saved : saved_) {
-    values.tensors.push_back(saved.unpack(self));
+  for (std::size_t i = 0; i < saved_.size(); ++i) {
+    const SavedValue& saved = training_->saved[i];
+    bool unread = backward != nullptr && !backward->read[i] && saved.input && !inputs_.empty();
+    values.tensors.push_back(unread ? inputs_[saved.index] : saved_[i].unpack(self));
   }
   for (const PlacedNumber& number : numbers_) {
     for (std::size_t i = 0; i < training_->saved.size(); ++i) {
@@ -158,6 +226,7 @@ Values CompiledBackward::unpack_saved() {
 
 py::tuple CompiledBackward::saved_objects() {
   check_not_released();
+  asked_.clear();
   Values values = unpack_saved();
   return wrap_all(values.tensors, values.numbers);
 }
@@ -167,14 +236,35 @@ bool CompiledBackward::has_saved_hooks() const {
 }
 
 variable_list CompiledBackward::apply(variable_list&& gradients) {
-  check_not_released();
+  for (auto& [place, edge] : std::exchange(left_out_, {})) {  // by a backward that ended with an error
+    next_edges_.at(place) = std::move(edge);
+  }
   std::vector<bool> pattern = pattern_of(gradients);
+  variable_list results = compute(pattern, gradients);
+  leave_out_unreached(pattern, results);
+  return results;
+}
+
+variable_list CompiledBackward::compute(const std::vector<bool>& pattern, variable_list& gradients) {
+  check_not_released();
+  asked_.clear();
   if (std::find(pattern.begin(), pattern.end(), true) == pattern.end()) {
     return variable_list(num_outputs());
   }
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    for (std::size_t k = 0; k < ran_.size(); ++k) {
+      TORCH_CHECK(!(pattern[i] && ran_[k] && training_->tied[i][k]), torch::autograd::ERR_BACKWARD_TWICE);
+    }
+  }
+  asked_ = pattern;
+  check_outputs(pattern);
   py::gil_scoped_acquire locked;
   if (at::GradMode::is_enabled()) {
     return rerun(gradients, true);
+  }
+  // Anomaly mode names operations, and a function transform takes each apart: eager's own backward does both.
+  if (torch::autograd::AnomalyMode::is_enabled() ? training_->repeatable : std::any_of(gradients.begin(), gradients.end(), is_wrapped)) {
+    return rerun(gradients, false);
   }
   uint64_t autocast = autocast_state();
   const Backward* backward = find(pattern, autocast);
@@ -206,18 +296,20 @@ const Backward* CompiledBackward::prepare(const std::vector<bool>& pattern, uint
     return other;
   }
   py::tuple pair = made.cast<py::tuple>();
+  std::vector<bool> read = pair[2].cast<std::vector<bool>>();
+  TORCH_CHECK(read.size() == saved_.size(), "dyncomp: a backward says of other than each saved value whether it is read");
   std::vector<Layout> layouts;
   for (py::handle one : pair[1]) {
     layouts.push_back(read_layout(one));
   }
-  training_->backwards.push_back({pattern, autocast, std::move(layouts), SharedObject(pair[0].ptr())});
+  training_->backwards.push_back({pattern, autocast, std::move(layouts), std::move(read), SharedObject(pair[0].ptr())});
   return &training_->backwards.back();
 }
 
 variable_list CompiledBackward::run(const Backward& backward, variable_list& gradients) {
   py::object call = py::reinterpret_borrow<py::object>(backward.call.get());
-  Values arguments = unpack_saved();
-  if (last_run_) {  // then memory may go as soon as it was read, as it would operation by operation
+  Values arguments = unpack_saved(&backward);
+  if (std::exchange(last_run_, false)) {  // then memory may go as soon as it was read, as it would operation by operation
     release_variables();
   }
   std::size_t position = 0;

@@ -38,12 +38,15 @@ char kind_of(Node* node, PyObject* wrapper) {
   if (dynamic_cast<CompiledBackward*>(node) != nullptr) {
     return 'c';
   }
+  if (dynamic_cast<BeforeLeaf*>(node) != nullptr) {
+    return 'r';
+  }
   return THPFunction_Check(wrapper) ? 'p' : 'g';
 }
 
 // One dict of hooks.
 struct HookSlot {
-  char kind;  // 't' of a tensor, 'b' before the node, 'g' after a gradient was accumulated, 'z' after the node
+  char kind;  // 'k' keeps the gradient of a result, 't' of a tensor, 'b' before the node, 'g' after a gradient was accumulated, 'z' after the node
   int index;
   py::object table;
 };
@@ -60,8 +63,10 @@ Python* python_hook(const std::unique_ptr<Hook>& hook, const char* name) {
 std::vector<HookSlot> hooks_of(Node* node) {
   using namespace torch::autograd;
   std::vector<HookSlot> slots;
-  if (!node->retains_grad_hooks().empty()) {
-    throw Refusal{"retain_grad() of a result"};
+  for (uint32_t i = 0; i < node->num_inputs(); ++i) {
+    if (node->retains_grad_hooks().count(i) != 0) {
+      slots.push_back({'k', static_cast<int>(i), py::dict()});
+    }
   }
   for (const auto& hook : node->tensor_pre_hooks()) {
     auto* python = python_hook<PyFunctionTensorPreHook>(hook, "PyFunctionTensorPreHook");
@@ -147,6 +152,8 @@ py::object object_of(Node* node, const Visit& step, const py::object& wrapper, K
       py::object prepare = py::reinterpret_borrow<py::object>(compiled->program()->prepare.get());
       return py::make_tuple(wrapper, prepare, compiled->saved_objects());
     }
+    case 'r':
+      return py::none();
     case 'p':
       for (const auto& saved : reinterpret_cast<THPFunction*>(wrapper.ptr())->saved_variables) {
         if (saved.has_hooks()) {
@@ -304,6 +311,19 @@ PyObject* call_history(PyObject* steps, Py_ssize_t index, PyObject* given, bool 
     results[i] = values[i].defined() ? steal(THPVariable_Wrap(values[i])) : py::none();
   }
   return results.release().ptr();
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* retain_history(PyObject* steps, Py_ssize_t index, Py_ssize_t place, PyObject* gradient) {
+  HANDLE_TH_ERRORS
+  Node& node = *visits_of(steps).at(static_cast<std::size_t>(index)).node;
+  auto found = node.retains_grad_hooks().find(static_cast<int>(place));
+  if (found != node.retains_grad_hooks().end() && gradient != Py_None) {
+    torch::autograd::variable_list values(node.num_inputs());
+    values.at(static_cast<std::size_t>(place)) = THPVariable_Unpack(gradient);
+    (*found->second)(values);
+  }
+  Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
 }
 

@@ -1,5 +1,6 @@
 // kernel: a call of generated code over raw pointers.
 #include <c10/core/TensorImpl.h>
+#include <pybind11/pybind11.h>
 
 #include "executor/opcodes.h"
 
@@ -26,8 +27,18 @@ class Kernel final : public Step {
       pointers.push_back(pointer_of(frame.slots[slot]));
     }
     Ints::Buffer buffer;
-    parallel_kernel(kernel_, pointers.data(), ints_.get(frame, buffer).data(), units_.get(frame), grain_.get(frame));
+    const int64_t* ints = ints_.get(frame, buffer).data();
+    int64_t units = units_.get(frame), grain = grain_.get(frame);
+    // A plan that is `heavy` runs without the interpreter's lock; whether a kernel of the call's sizes is, is known here.
+    if (units > grain && !is_constant() && PyGILState_Check()) {
+      pybind11::gil_scoped_release others_run;
+      parallel_kernel(kernel_, pointers.data(), ints, units, grain);
+    } else {
+      parallel_kernel(kernel_, pointers.data(), ints, units, grain);
+    }
   }
+
+  bool is_constant() const { return units_.is_constant() && grain_.is_constant(); }
 
  private:
   KernelFn kernel_;
@@ -52,7 +63,7 @@ StepPtr build_kernel(Builder& builder, PyObject* instruction) {
   if (grain.is_constant() && grain.value < 1) {
     throw BuildError("grain must be at least 1, not " + std::to_string(grain.value));
   }
-  builder.program.heavy |= !units.is_constant() || !grain.is_constant() || units.value > grain.value;  // work for more than one thread
+  builder.program.heavy |= units.is_constant() && grain.is_constant() && units.value > grain.value;  // work for more than one thread
   return std::make_unique<Kernel>(builder.kernels[kernel], units, grain, std::move(slots), std::move(ints));
 }
 

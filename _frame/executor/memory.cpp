@@ -210,6 +210,17 @@ class WriteThrough final : public Step {
   int input_;
 };
 
+// Kernels of this plan write an input's memory themselves, and its version counter is not to know: no more than memory of its
+// own for a lazily cloned input.
+class Own final : public Step {
+ public:
+  explicit Own(int input) : input_(input) {}
+  void run(Frame& frame) const override { frame.slots[input_].mutable_data_ptr(); }
+
+ private:
+  int input_;
+};
+
 }  // namespace
 
 StepPtr build_alloc(Builder& builder, PyObject* instruction) {
@@ -318,6 +329,12 @@ StepPtr build_write_through(Builder& builder, PyObject* instruction) {
   Fields fields(builder, instruction, 1);
   int input = read_written_input(builder, fields);
   return std::make_unique<WriteThrough>(input);
+}
+
+StepPtr build_own(Builder& builder, PyObject* instruction) {
+  Fields fields(builder, instruction, 1);
+  int input = read_written_input(builder, fields);
+  return std::make_unique<Own>(input);
 }
 
 }  // namespace dyncomp::executor

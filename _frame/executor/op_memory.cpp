@@ -1,8 +1,8 @@
 // ATen takes the memory of its results from torch's allocator for the CPU, which is malloc. A plan gets the same large results
 // in every call, and malloc may return them to the system in between: page faults then cost as much as the operation. So the
 // allocator is wrapped. Inside `PooledResults` large requests become blocks of the pool; all others go on to the one before.
-// But what malloc would map afresh (an optimiser's temporaries, say) does not come on top of what the pool keeps between calls:
-// it takes a kept block, or the place of some.
+// But large requests from elsewhere (an optimiser's temporaries, say) do not come on top of what the pool keeps between calls: once
+// plans have used the pool they come from there too, up to what malloc would map afresh: that takes a kept block, or the place of some.
 //
 // `raw_allocate`, by which oneDNN gets its scratch memory, wants the context of a DataPtr to be the address itself, and frees
 // by that address alone, at any time. So blocks are found by address.
@@ -22,6 +22,7 @@ namespace dyncomp::executor {
 namespace {
 
 constexpr std::size_t kLeast = std::size_t{32} << 10;   // below, malloc keeps what it is given back
+constexpr std::size_t kShared = std::size_t{512} << 10;  // from here on, two that keep memory cost more than one
 constexpr std::size_t kMapped = std::size_t{32} << 20;  // from here on, it never does
 
 thread_local bool pooled = false;
@@ -62,6 +63,8 @@ class OpMemory final : public c10::Allocator {
       block = pool_try_take(bytes);
     } else if (bytes >= kMapped) {
       block = pool_take_kept(bytes);
+    } else if (bytes >= kShared && pool_is_used()) {
+      block = pool_try_take(bytes);
     }
     if (block == nullptr) {
       return before_->allocate(bytes);  // without memory it says so in eager's words

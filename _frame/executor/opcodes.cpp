@@ -20,6 +20,7 @@ constexpr Row kOpcodes[] = {
     {"copy", build_copy},
     {"write_back", build_write_back},
     {"write_through", build_write_through},
+    {"own", build_own},
     {"free", build_free},
     {"kernel", build_kernel},
     {"op", build_op},

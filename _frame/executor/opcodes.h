@@ -18,6 +18,7 @@ StepPtr build_check(Builder&, PyObject*);
 StepPtr build_copy(Builder&, PyObject*);
 StepPtr build_write_back(Builder&, PyObject*);
 StepPtr build_write_through(Builder&, PyObject*);
+StepPtr build_own(Builder&, PyObject*);
 StepPtr build_free(Builder&, PyObject*);
 // kernel.cpp
 StepPtr build_kernel(Builder&, PyObject*);

@@ -1,7 +1,8 @@
-// Blocks are sorted into size classes, four a doubling. A class is a stack (the block given last is the warmest); all kept
-// blocks also form one queue by age, from which blocks leave when more than the limit would be kept. One lock guards it
-// all: it is held for a few pointer moves, never while memory is mapped, unmapped or touched. Before a new block is fetched, old
-// ones go until all blocks together are about as large as those that were live at one time.
+// Blocks are sorted into size classes, eight a doubling. A class is a stack (the block given last is the warmest); all kept
+// blocks also form two queues by age, of huge and of other ones, from which blocks leave when more than the limit would be kept. One
+// lock guards it all: it is held for a few pointer moves, never while memory is mapped, unmapped or touched. Before a new block is
+// fetched, old huge ones go until all blocks together are about as large as those that were live at one time; other ones would go back
+// to malloc, which keeps most of them.
 #include "executor/pool.h"
 
 #include <pthread.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstdlib>
 #include <mutex>
@@ -22,7 +24,7 @@ namespace dyncomp::executor {
 namespace {
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHuge = std::size_t{2} << 20;  // a huge page
-constexpr std::size_t kStepsLog2 = 2;                // four classes a doubling
+constexpr std::size_t kStepsLog2 = 3;                // eight classes a doubling
 constexpr std::size_t kClasses = 64 << kStepsLog2;
 
 // What blocks may take beyond the most that was live: little where that is much, and enough for small programs to take turns.
@@ -38,7 +40,7 @@ struct Block {
   uint32_t klass;
   Block* above;  // towards the top of the class's stack
   Block* below;
-  Block* newer;  // in the queue of all kept blocks
+  Block* newer;  // in its queue
   Block* older;
 };
 
@@ -105,6 +107,7 @@ class Pool {
     Block* evicted = nullptr;
     {
       std::lock_guard lock(mutex_);
+      used_.store(true, std::memory_order_relaxed);
       stats_.live_bytes += wanted.bytes;
       stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
       if (Block* block = tops_[wanted.index]) {
@@ -115,7 +118,7 @@ class Pool {
       ++stats_.misses;
       // Live and kept blocks together take hardly more than what was once live: a program that needs blocks of one size now and
       // of another later takes no more memory than without a pool.
-      evicted = evict_down_to(stats_.peak_bytes - stats_.live_bytes + slack(stats_.peak_bytes));
+      evicted = evict_down_to(stats_.peak_bytes - stats_.live_bytes + slack(stats_.peak_bytes), true);
     }
     discard_all(evicted);
     Block* block = fetch(wanted);
@@ -142,7 +145,7 @@ class Pool {
         stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
         return block;
       }
-      evicted = evict_down_to(stats_.kept_bytes - std::min<uint64_t>(stats_.kept_bytes, wanted.bytes));
+      evicted = evict_down_to(stats_.kept_bytes - std::min<uint64_t>(stats_.kept_bytes, wanted.bytes), true);
     }
     discard_all(evicted);
     return nullptr;
@@ -191,6 +194,9 @@ class Pool {
     return stats_;
   }
 
+  // Without the lock: an old answer does no harm.
+  bool is_used() const noexcept { return used_.load(std::memory_order_relaxed); }
+
   std::mutex& mutex() noexcept { return mutex_; }
 
  private:
@@ -201,10 +207,11 @@ class Pool {
       block->below->above = block;
     }
     tops_[block->klass] = block;
+    Queue& queue = queue_of(block);
     block->newer = nullptr;
-    block->older = newest_;
-    (newest_ != nullptr ? newest_->newer : oldest_) = block;
-    newest_ = block;
+    block->older = queue.newest;
+    (queue.newest != nullptr ? queue.newest->newer : queue.oldest) = block;
+    queue.newest = block;
     stats_.kept_bytes += block->bytes;
   }
 
@@ -213,16 +220,21 @@ class Pool {
     if (block->below != nullptr) {
       block->below->above = block->above;
     }
-    (block->newer != nullptr ? block->newer->older : newest_) = block->older;
-    (block->older != nullptr ? block->older->newer : oldest_) = block->newer;
+    Queue& queue = queue_of(block);
+    (block->newer != nullptr ? block->newer->older : queue.newest) = block->older;
+    (block->older != nullptr ? block->older->newer : queue.oldest) = block->newer;
     stats_.kept_bytes -= block->bytes;
   }
 
-  // Unlinks the oldest blocks until at most `bytes` are kept; they come back as a list linked by `below`.
-  Block* evict_down_to(uint64_t bytes) noexcept {
+  // Unlinks the oldest blocks, huge ones first, until at most `bytes` are kept, or no huge one is left where only those may go; they
+  // come back as a list linked by `below`.
+  Block* evict_down_to(uint64_t bytes, bool only_huge = false) noexcept {
     Block* evicted = nullptr;
     while (stats_.kept_bytes > bytes) {
-      Block* block = oldest_;
+      Block* block = huge_.oldest != nullptr || only_huge ? huge_.oldest : others_.oldest;
+      if (block == nullptr) {
+        break;
+      }
       unlink(block);
       block->below = evicted;
       evicted = block;
@@ -238,10 +250,17 @@ class Pool {
     }
   }
 
+  struct Queue {
+    Block* newest = nullptr;
+    Block* oldest = nullptr;
+  };
+
+  Queue& queue_of(const Block* block) noexcept { return block->bytes >= kHuge ? huge_ : others_; }
+
   std::mutex mutex_;
   Block* tops_[kClasses] = {};
-  Block* newest_ = nullptr;
-  Block* oldest_ = nullptr;
+  Queue huge_, others_;
+  std::atomic<bool> used_ = false;
   PoolStats stats_{0, 0, default_limit(), 0, 0, 0};
 };
 
@@ -272,6 +291,8 @@ Block* pool_take(std::size_t bytes) {
   TORCH_CHECK_WITH(OutOfMemoryError, block != nullptr, "dyncomp: not enough memory: you tried to allocate ", text(bytes), " bytes.");
   return block;
 }
+
+bool pool_is_used() noexcept { return pool().is_used(); }
 
 void pool_give(Block* block) noexcept { pool().give(block); }
 

@@ -11,4 +11,7 @@ namespace dyncomp::executor {
 // system, the oldest first, so that fresh memory in their place takes no more; then nullptr.
 Block* pool_take_kept(std::size_t bytes) noexcept;
 
+// True once a plan took memory from the pool.
+bool pool_is_used() noexcept;
+
 }  // namespace dyncomp::executor

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
 
 #include "executor/inputs.h"
 
@@ -32,6 +34,13 @@ class SharedObject {
   PyObject* object_ = nullptr;
 };
 
+// A view operation: what is called after the tensor that it looks at, and which of several results is meant (-1: the only one).
+struct ViewCall {
+  c10::OperatorHandle op;
+  std::vector<c10::IValue> rest;
+  int item;
+};
+
 // How one of the user's outputs follows from raw outputs and inputs.
 struct TrainingOutput {
   enum class Kind { kRaw, kInput, kOutput, kConst, kRawView, kInputView } kind;
@@ -43,6 +52,7 @@ struct TrainingOutput {
   // Numbers that vary, by place (the sizes, then the strides, then the offset): the raw output that is the number, or -1.
   // Empty where none does.
   std::vector<int> from;
+  std::vector<ViewCall> calls;  // the program's own views from the base, where they are known: autograd's formulas are theirs then
 };
 
 // How a gradient is laid out: by strides, or, where sizes vary, densely with these dimensions from the outermost to the innermost.
@@ -56,6 +66,7 @@ struct Backward {
   std::vector<bool> pattern;
   uint64_t autocast;
   std::vector<Layout> layouts;  // one a gradient that comes in
+  std::vector<bool> read;       // by saved value; what is not read may have been written since
   SharedObject call;                          // (*saved, *gradients) -> gradient or None for each of `requiring`
 };
 
@@ -74,6 +85,11 @@ struct Training {
   std::vector<bool> written;         // inputs that the forward writes
   std::vector<int> rebased;          // by raw output: the input whose new value and history it is, or -1
   bool rebases = false;
+  bool repeatable = false;           // running it again on the inputs as they are afterwards gives the same
+  std::vector<int> watched;          // raw outputs that eager keeps for the likely backward: written in between, it raises
+  std::vector<std::vector<bool>> tied;  // by two differentiable raw outputs: eager's histories of them share a node that keeps values
+  std::vector<bool> likely;          // by differentiable raw output: the likely backward has a gradient for it
+  std::vector<int> leaf_order;       // positions in `requiring` of the leaves, as eager's likely backward comes to them
   std::vector<TrainingOutput> outputs;
   SharedObject forward;              // (*inputs) -> (*raw outputs, *values to keep)
   SharedObject original;             // (*inputs) -> outputs, for inputs that share memory with a written one

@@ -25,7 +25,7 @@ struct Refusal {
 // One node of a walk.
 struct Visit {
   CompiledBackward::Ref node;
-  char kind;  // 'a' accumulates into a leaf, 'c' compiled code, 'p' a Python function, 'g' any other
+  char kind;  // 'a' accumulates into a leaf, 'c' compiled code, 'r' passes on to a leaf, 'p' a Python function, 'g' any other
 };
 
 using Visits = std::vector<Visit>;

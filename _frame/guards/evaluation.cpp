@@ -82,7 +82,7 @@ bool Evaluation::holds(Check& check, PyObject* value) {
     case Kind::not_same_as: return value != values_[check.low];
     case Kind::distinct: return distinct_holds(*check.distinct, values_);
     case Kind::range: return check_range(check, value);
-    case Kind::int_program: return program_failure(*check.program, values_) == -1;
+    case Kind::int_program: return program_holds(*check.program, values_);
   }
   return false;
 }

@@ -44,6 +44,9 @@ Ref explain_tensor(PyObject* spec, PyObject* value) {
     Ref part = expected_and_found(names[i], expected, found);
     if (!part || PyList_Append(parts.get(), part.get()) < 0) return {};
   }
+  if (PyList_GET_SIZE(parts.get()) == 0) {  // all that a spec says is the same
+    return Ref::steal(PyUnicode_FromString("expected a plain tensor, found a dual tensor of forward-mode differentiation"));
+  }
   return Ref::steal(PyUnicode_Join(separator.get(), parts.get()));
 }
 

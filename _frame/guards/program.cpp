@@ -153,6 +153,19 @@ bool read_inputs(const Program& program, PyObject* const* values, int64_t* regis
   return true;
 }
 
+// Room for the registers of one run.
+class Registers {
+ public:
+  explicit Registers(size_t count) : many_(count > kSmall ? new int64_t[count] : nullptr), at_(many_ ? many_.get() : small_) {}
+  int64_t* get() { return at_; }
+
+ private:
+  static constexpr size_t kSmall = 96;
+  int64_t small_[kSmall];
+  std::unique_ptr<int64_t[]> many_;
+  int64_t* at_;
+};
+
 // Whether the step has a result, or its requirement holds.
 bool run_step(const ProgramStep& step, const int64_t* registers, int64_t* result) {
   if (step.operation != nullptr) return step.operation(registers[step.a], registers[step.b], registers[step.c], result);
@@ -165,6 +178,21 @@ bool run_step(const ProgramStep& step, const int64_t* registers, int64_t* result
       return (step.low_open || registers[step.a] >= step.low) && (step.high_open || registers[step.a] <= step.high);
   }
   return false;
+}
+
+// Sorts the steps into what the check runs.
+void arrange(Program& program) {
+  auto is_input = [&](int32_t reg) { return reg < static_cast<int32_t>(program.inputs.size()); };
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    const ProgramStep& step = program.steps[i];
+    if (is_require(step) && step.special == Special::require_range && is_input(step.a)) {
+      program.bounds.push_back({step.a, step.low_open ? INT64_MIN : step.low, step.high_open ? INT64_MAX : step.high});
+    } else if (is_require(step) && step.special == Special::require_eq && is_input(step.a) && is_input(step.b)) {
+      program.pairs.push_back({step.a, step.b});
+    } else {
+      program.computed.push_back({step, static_cast<int32_t>(program.inputs.size() + i)});
+    }
+  }
 }
 
 }  // namespace
@@ -194,20 +222,38 @@ std::unique_ptr<Program> program_build(PyObject* payload, int32_t position) {
   }
   std::stable_sort(program->inputs.begin(), program->inputs.end(),
                    [](const ProgramInput& a, const ProgramInput& b) { return a.node < b.node; });
+  arrange(*program);
   if (requirements == PyTuple_GET_SIZE(texts)) return program;
   bad("one text a require", texts);
   return nullptr;
 }
 
-int32_t program_failure(const Program& program, PyObject* const* values) {
-  constexpr size_t kSmall = 96;
-  int64_t small[kSmall];
-  std::unique_ptr<int64_t[]> many;
-  int64_t* registers = small;
-  if (program.registers() > kSmall) {
-    many = std::make_unique<int64_t[]>(program.registers());
-    registers = many.get();
+bool program_holds(const Program& program, PyObject* const* values) {
+  Registers room(program.registers());
+  int64_t* registers = room.get();
+  if (!read_inputs(program, values, registers)) return false;
+  bool all = true;
+  for (const Program::Bound& bound : program.bounds) {
+    int64_t number = registers[bound.reg];
+    all &= number >= bound.low && number <= bound.high;
   }
+  for (const Program::Pair& pair : program.pairs) all &= registers[pair.a] == registers[pair.b];
+  if (!all) return false;
+  for (const Program::Computed& computed : program.computed) {
+    const ProgramStep& step = computed.step;
+    // What strides are made of, without a call.
+    if (step.operation == numbers::detail::mul) {
+      if (__builtin_mul_overflow(registers[step.a], registers[step.b], &registers[computed.target])) return false;
+    } else if (!run_step(step, registers, &registers[computed.target])) {
+      return false;
+    }
+  }
+  return true;
+}
+
+int32_t program_failure(const Program& program, PyObject* const* values) {
+  Registers room(program.registers());
+  int64_t* registers = room.get();
   if (!read_inputs(program, values, registers)) return -2;
   size_t next = program.inputs.size();
   for (const ProgramStep& step : program.steps) {

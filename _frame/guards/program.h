@@ -37,11 +37,29 @@ struct Program {
   std::vector<ProgramInput> inputs;  // by node, so that a tensor is looked at once
   std::vector<ProgramStep> steps;
   size_t registers() const { return inputs.size() + steps.size(); }
+
+  // The same program for the check itself, which need not know what fails: bounds and equalities of inputs apart from what
+  // computes. An open end is the last number there is.
+  struct Bound {
+    int32_t reg;
+    int64_t low, high;
+  };
+  struct Pair {
+    int32_t a, b;
+  };
+  struct Computed {
+    ProgramStep step;
+    int32_t target;  // register
+  };
+  std::vector<Bound> bounds;
+  std::vector<Pair> pairs;
+  std::vector<Computed> computed;
 };
 
 // From the payload of a check on node `position`; nullptr with an exception.
 std::unique_ptr<Program> program_build(PyObject* payload, int32_t position);
-// -1 if all requirements hold; -2 if an input cannot be read; else the number of the first `require` that fails.
+bool program_holds(const Program& program, PyObject* const* values);
+// For explain: -1 if all requirements hold; -2 if an input cannot be read; else the number of the first `require` that fails.
 int32_t program_failure(const Program& program, PyObject* const* values);
 
 }  // namespace dyncomp

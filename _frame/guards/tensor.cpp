@@ -174,6 +174,22 @@ struct AutogradOf {
 };
 template struct Expose<AutogradOf, &c10::TensorImpl::autograd_meta_>;
 
+bool has_tangent(const torch::autograd::AutogradMeta* meta) { return meta->fw_grad_ != nullptr && !meta->fw_grad_->empty(); }
+
+// True for a dual tensor of forward-mode differentiation; a view may have its tangent from its base.
+bool is_dual(const c10::TensorImpl* impl) {
+  const c10::AutogradMetaInterface* data = (impl->*exposed(AutogradOf())).get();
+  if (data == nullptr) return false;
+  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(data);
+  if (has_tangent(meta)) return true;
+  if (!meta->is_view_) return false;
+  const auto* view = static_cast<const torch::autograd::DifferentiableViewMeta*>(meta);
+  if (!view->has_fw_view()) return false;
+  const auto* base = view->get_forward_view().base_.unsafeGetTensorImpl();
+  const c10::AutogradMetaInterface* below = (base->*exposed(AutogradOf())).get();
+  return below != nullptr && has_tangent(static_cast<const torch::autograd::AutogradMeta*>(below));
+}
+
 // `impl->requires_grad()` for torch's kinds of autograd data: a view also asks its base, which the inlined form leaves out.
 bool requires_grad(const c10::TensorImpl* impl) {
   const c10::AutogradMetaInterface* data = (impl->*exposed(AutogradOf())).get();
@@ -287,7 +303,7 @@ bool tensor_holds(const TensorGuard& guard, PyObject* value) {
     if (static_cast<uint32_t>(impl->dim()) != guard.dims) return false;
     c10::Device device = impl->device();
     if (static_cast<int16_t>(device.type()) != guard.device_type || device.index() != guard.device_index) return false;
-    if (requires_grad(impl) != guard.requires_grad) return false;
+    if (requires_grad(impl) != guard.requires_grad || is_dual(impl)) return false;
     const int64_t* sizes = impl->sizes().data();
     const int64_t* strides = impl->strides().data();
     const int64_t* expected = guard.numbers();

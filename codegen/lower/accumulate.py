@@ -12,18 +12,21 @@ a matrix product share.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
+from dyncomp.codegen.ir.index import Index, IndexLike
 from dyncomp.codegen.ir.nodes import Builder, Value
+from dyncomp.codegen.ir.real import Real
 from dyncomp.codegen.ir.types import compute_type
 from dyncomp.codegen.lower.builder import Lowering, dtype_of, number
 from dyncomp.codegen.lower.tensor import Pointwise, Storage, Tensor, contiguous_strides
 
 aten = torch.ops.aten
+ValOf = Callable[[fx.Node], Any]  # the metadata of a node, its numbers as the code generator has them
 
 # Functional operation -> its in-place form: the first argument is the tensor that is written.
 TWINS = {
@@ -56,14 +59,18 @@ class Rows:
     rows: Tensor
 
 
-def in_place_call(lx: Lowering, node: fx.Node, args: Sequence[Any], kwargs: dict[str, Any]) -> Call | Rows | None:
+def in_place_call(
+    lx: Lowering, node: fx.Node, args: Sequence[Any], kwargs: dict[str, Any], val_of: ValOf
+) -> Call | Rows | None:
     """What to do for a node in place of its own call; None: nothing better. Makes the tensors that the call reads."""
     name = str(node.target)
     if name in TWINS:
+        if any(isinstance(arg, Index | Real) for arg in (*args, *kwargs.values())):  # which overload takes it?
+            return None
         base = _own_memory(lx, node.args[0], args[0])
         return base and Call(TWINS[name], OVERLOADS.get(name, ""), (base, *args[1:]), dict(kwargs))
     if name == "aten.embedding_dense_backward.default":
-        return _embedding(lx, node, *args)
+        return _embedding(lx, node, val_of, *args)
     if name == "aten.add.Tensor":
         return _shared_weight(args, node)
     return None
@@ -91,21 +98,21 @@ def _is_product(tensor: Any) -> bool:
 
 
 def _embedding(
-    lx: Lowering, node: fx.Node, grad: Tensor, index: Tensor, count: int, padding: int, by_frequency: bool
+    lx: Lowering, node: fx.Node, val_of: ValOf, grad: Tensor, index: Tensor, count: IndexLike, padding: int, by_frequency: bool
 ) -> Call | Rows | None:
     """ATen adds the rows in this order, too; the row of `padding` stays 0."""
-    val = node.meta["val"]
+    val = val_of(node)
     dtype = dtype_of(val)
     if by_frequency or dtype not in ("f32", "f64") or grad.dtype != dtype or index.dtype not in ("i64", "i32"):
         return None
-    if isinstance(count, bool) or not isinstance(count, int) or 0 in grad.shape or count == 0:
+    if any(isinstance(size, int) and size == 0 for size in (count, *grad.shape)):
         return None
     width = grad.shape[-1]
     places = _rows_of(lx, index, (index.numel,))
     rows = _rows_of(lx, grad, (index.numel, width))
     if padding >= 0:
         rows = _without_padding(lx, rows, places, padding)
-    if _goes_into_a_product(node):
+    if _goes_into_a_product(node, val_of):
         return Rows(places, rows)
     kind = compute_type(dtype)
     zeros = lx.compute(val.shape, dtype, lambda scope, at: number(scope.b, 0, kind), [], val.stride())
@@ -127,7 +134,7 @@ def _without_padding(lx: Lowering, rows: Tensor, places: Tensor, padding: int) -
     return lx.elementwise(keep, [rows, lx.reshape(places, (places.shape[0], 1))], rows.dtype, shape=rows.shape)
 
 
-def _goes_into_a_product(node: fx.Node) -> bool:
+def _goes_into_a_product(node: fx.Node, val_of: ValOf) -> bool:
     """True if the one reader adds this gradient to a matrix product that comes earlier and that it alone reads."""
     if len(node.users) != 1:
         return False
@@ -137,11 +144,11 @@ def _goes_into_a_product(node: fx.Node) -> bool:
     other = reader.args[0] if reader.args[1] is node else reader.args[1]
     if not isinstance(other, fx.Node) or other is node or len(other.users) != 1:
         return False
-    ours, theirs = node.meta["val"], other.meta.get("val")
-    same = isinstance(theirs, torch.Tensor) and (theirs.dtype, theirs.shape, theirs.stride()) == (
-        ours.dtype, ours.shape, ours.stride(),
-    )  # fmt: skip
-    return same and other.target is aten.mm.default and _comes_before(other, node)
+    if other.target is not aten.mm.default:
+        return False
+    ours, theirs = val_of(node), val_of(other)
+    same = (theirs.dtype, theirs.shape, theirs.stride()) == (ours.dtype, ours.shape, ours.stride())
+    return same and _comes_before(other, node)
 
 
 def _comes_before(first: fx.Node, second: fx.Node) -> bool:

@@ -49,6 +49,8 @@ class LoweredGraph:
     torch_dtypes: dict[int, torch.dtype]  # of storages, by id: they may have types that the loop IR lacks
     symbols: Symbols | None = None  # what the sizes in shapes stand for
     consumed: tuple[int, ...] = ()  # inputs that may be dropped after their last use
+    quiet: frozenset[int] = frozenset()  # mutated inputs whose version counter stays as it is
+    plain: frozenset[int] = frozenset()  # "node" outputs that are no views to autograd
 
 
 def lower_graph(aten: Any, kernels: bool = True, training: bool = True) -> LoweredGraph:
@@ -71,8 +73,9 @@ class _GraphLowering:
         self.symbols = None if sizes is None else Symbols(sizes.env)
         self.late: set[Any] = set() if sizes is None else sizes.late_nodes()
         self.out = LoweredGraph(
-            [], {}, self.lx.tensors, [], [], [], [], Counter(), {}, self.symbols, getattr(aten, "consumed", ())
-        )
+            [], {}, self.lx.tensors, [], [], [], [], Counter(), {}, self.symbols, getattr(aten, "consumed", ()),
+            getattr(aten, "quiet", frozenset()), getattr(aten, "plain", frozenset()),
+        )  # fmt: skip
 
     def run(self) -> LoweredGraph:
         for node in self._nodes():
@@ -167,11 +170,14 @@ class _GraphLowering:
 
     def _in_place(self, node: fx.Node, args: Any, kwargs: Any) -> ExternCall | Rows | None:
         """A call that writes into memory of the graph's own, or what a later one needs."""
-        if not self.kernels or self.symbols is not None or not _all_loopable((args, kwargs)):
+        if not self.kernels or self.late or not _all_loopable((args, kwargs)):
             return None
         self.lx.begin(node.name, (str(node.target), _plain_key((args, tuple(sorted(kwargs.items()))))))
         made = len(self.lx.tensors)
-        found = in_place_call(self.lx, node, args, kwargs)
+        try:
+            found = in_place_call(self.lx, node, args, kwargs, self._val)
+        except Undecided:  # the node's own call holds for all sizes
+            found = None
         if found is None:
             del self.lx.tensors[made:]
             return None
@@ -186,7 +192,7 @@ class _GraphLowering:
     def _as_products(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """What matrix products, and loops around them, do better than the node's own call; None: nothing."""
         rule = _PRODUCTS.get(str(node.target))
-        if rule is None or not self.products or self.symbols is not None or kwargs or not _all_loopable(args):
+        if rule is None or not self.products or self.late or kwargs or not _all_loopable(args):
             return None
         self.lx.begin(node.name, (str(node.target), _plain_key(args)))
         made = len(self.lx.tensors)
@@ -208,7 +214,15 @@ class _GraphLowering:
             self.out.fallbacks[call.name] += 1
             return out
 
-        result = rule(self.lx, node, args, product)
+        out = self.out
+        begun = len(self.lx.tensors), len(out.program), len(out.calls)
+        before = Counter(out.fallbacks), dict(out.torch_dtypes)
+        try:
+            result = rule(self.lx, SizedNode(node, self._val(node)), args, product)
+        except Undecided:  # the node's own call holds for all sizes
+            del self.lx.tensors[begun[0] :], out.program[begun[1] :], out.calls[begun[2] :]
+            out.fallbacks, out.torch_dtypes = before
+            return None
         self.out.program.extend(self.lx.tensors[made:])
         return result
 
@@ -235,6 +249,8 @@ class _GraphLowering:
         self.out.fallbacks[name] += 1
         target: Any = node.target if self.symbols is None else with_number(node)
         schema = target._schema
+        if name in _FROM_STORAGE_START:
+            args, kwargs = self._in_storage_of_its_own(node, args, kwargs)
         call = ExternCall(schema.name, schema.overload_name, args, dict(kwargs), note=node.name)
         if (better := better_product(node, args, kwargs)) is not None:
             call.name, call.overload, call.args = better
@@ -246,6 +262,16 @@ class _GraphLowering:
         call.aliases = any(r.alias_info is not None for r in schema.returns)
         call.listed = len(schema.returns) == 1 and isinstance(val, (tuple, list))
         return self._add_call(call, val, bool(schema.returns))
+
+    def _in_storage_of_its_own(self, node: fx.Node, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Arguments with a copy of the first one, which may lie anywhere in the arena, and with an offset that counts from it."""
+        base, rest = args[0], dict(zip(_FROM_STORAGE_START[str(node.target)], args[1:], strict=False)) | kwargs
+        val = self._val(node.args[0])  # type: ignore[arg-type]
+        copy = self._add_call(ExternCall("aten::clone", "", (base,), {}, note=f"{node.name}_base"), val)
+        copy.offset = 0
+        if rest.get("storage_offset") is not None:
+            rest["storage_offset"] -= getattr(base, "offset", 0)
+        return (copy,), rest
 
     def _add_call(self, call: ExternCall, val: Any, returns: bool = True) -> Any:
         call.tensors = tuple(_tensors_in((call.args, call.kwargs)))
@@ -264,6 +290,12 @@ class _GraphLowering:
         storage.offset = val.storage_offset()
         return storage
 
+
+# Operations that count an offset from the start of a storage, and the names of their arguments after the first.
+_FROM_STORAGE_START = {
+    "aten.as_strided_scatter.default": ("src", "size", "stride", "storage_offset"),
+    "aten.as_strided_copy.default": ("size", "stride", "storage_offset"),
+}
 
 _PRODUCTS: dict[str, Callable[..., Any]] = {
     "aten.convolution.default": convolution,

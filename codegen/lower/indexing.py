@@ -140,6 +140,8 @@ def slice_scatter(
 ) -> Any:
     dim %= len(x.shape)
     size = x.shape[dim]
+    if any(isinstance(number, Index) for number in (size, start, end)):  # then the bounds are resolved (`aot/places.py`)
+        return _scatter_part(lx, node, x, part, dim, (start, end, step), True)
     first = min(max((start or 0) + (size if (start or 0) < 0 else 0), 0), size)
     last = size if end is None else min(max(end + (size if end < 0 else 0), first), size)
     return _scatter_part(lx, node, x, part, dim, (first, last, step), True)
@@ -148,5 +150,6 @@ def slice_scatter(
 @lowering("aten.select_scatter.default")
 def select_scatter(lx: Lowering, node: Any, x: Tensor, part: Tensor, dim: int, position: int) -> Any:
     dim %= len(x.shape)
-    place = position + x.shape[dim] if position < 0 else position
+    resolved = isinstance(position, Index) or isinstance(x.shape[dim], Index)  # `aot/places.py`
+    place = position if resolved or position >= 0 else position + x.shape[dim]
     return _scatter_part(lx, node, x, part, dim, (place, place + 1, 1), False)

@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import fx
 
-from dyncomp.codegen.ir.index import ZERO
+from dyncomp.codegen.ir.index import ZERO, hint
 from dyncomp.codegen.ir.nodes import Value
 from dyncomp.codegen.lower.builder import Lowering, regroup
 from dyncomp.codegen.lower.tensor import Indices, Scope, Shape, Storage, Tensor, View
@@ -101,8 +101,9 @@ def _shapes(node: Any, x: Tensor, weight: Tensor, options: Sequence[Any]) -> _Sh
         return None
     places = tuple([size // step for size, step in zip(image, steps, strict=True)])
     shapes = _Shapes(x.shape[0], inner, outer, image, places, steps)
-    saved = inner * outer * (PER_WEIGHT + PER_PRODUCT * shapes.rows)
-    return shapes if saved > PER_COPY * shapes.rows * (inner + outer) else None
+    rows = hint(shapes.rows)
+    saved = hint(inner * outer) * (PER_WEIGHT + PER_PRODUCT * rows)
+    return shapes if saved > PER_COPY * rows * hint(inner + outer) else None
 
 
 def _matrix(lx: Lowering, weight: Tensor) -> Tensor:

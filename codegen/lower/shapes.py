@@ -75,7 +75,7 @@ def constant_pad(lx: Lowering, node: Any, x: Tensor, pads: list[int], value: Any
         source = tuple(i - before.get(d, 0) for d, i in enumerate(index))
         for d, i in enumerate(source):
             for needed, test, bound in (
-                (before.get(d, 0) > 0, "ge", 0),
+                (not nonnegative(-as_index(before.get(d, 0))), "ge", 0),
                 (not nonnegative(as_index(x.shape[d]) - val.shape[d] + before.get(d, 0)), "lt", x.shape[d]),
             ):
                 if needed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dyncomp.codegen.ir.index import ZERO
+from dyncomp.codegen.ir.index import ZERO, Index
 from dyncomp.codegen.lower.builder import Lowering, broadcast_index, regroup
 from dyncomp.codegen.lower.registry import lowering
 from dyncomp.codegen.lower.tensor import Indices, Pointwise, Tensor, View
@@ -73,14 +73,16 @@ def slice_(lx: Lowering, node: Any, x: Tensor, dim: int = 0, start: Any = None, 
     dim %= len(x.shape)
     size = x.shape[dim]
     first = 0 if start is None else start
-    first = min(max(first + size if first < 0 else first, 0), size)
+    if not any(isinstance(number, Index) for number in (size, start, end)):  # else they are resolved (`aot/places.py`)
+        first = min(max(first + size if first < 0 else first, 0), size)
     return _view(lx, node, x, lambda i: (*i[:dim], i[dim] * step + first, *i[dim + 1 :]))
 
 
 @lowering("aten.select.int")
 def select(lx: Lowering, node: Any, x: Tensor, dim: int, position: int) -> Any:
     dim %= len(x.shape)
-    place = position + x.shape[dim] if position < 0 else position
+    resolved = isinstance(position, Index) or isinstance(x.shape[dim], Index)  # `aot/places.py`
+    place = position if resolved or position >= 0 else position + x.shape[dim]
     return _view(lx, node, x, lambda i: (*i[:dim], ZERO + place, *i[dim:]))
 
 

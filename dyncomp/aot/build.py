@@ -14,6 +14,7 @@ from dyncomp.aot.epilogue import Epilogue
 from dyncomp.aot.graph import AtenGraph
 from dyncomp.aot.late import CHECK, LateRead
 from dyncomp.aot.sizes import GraphSizes
+from dyncomp.aot.store import track_of
 from dyncomp.aot.tape import Constant, Input, Node, Tape, map_nodes
 from dyncomp.fake.tensor import TensorMeta, make_fake
 from dyncomp.shape.symbolic import numbers_in
@@ -73,7 +74,8 @@ def _build(
         reads = {symbol: dataclasses.replace(read, node=made[read.node]) for symbol, read in late.items()}
         facts = [node.args[0] for node in tape if node.op is CHECK]
         sizes = GraphSizes(env, inputs, numbers_in([arguments, epilogue.outputs]), reads, facts)
-    return AtenGraph(graph, constants, mutations, outputs, original, sizes=sizes)
+    quiet = frozenset(i for i, _ in epilogue.mutations if not track_of(inputs[i]).store.counted)
+    return AtenGraph(graph, constants, mutations, outputs, original, sizes=sizes, quiet=quiet)
 
 
 def _build_node(graph: torch.fx.Graph, node: Node, made: dict[Node, Any], constants: dict[str, Any]) -> Any:

@@ -28,8 +28,8 @@ from dyncomp.aot.tape import (
     replace_inputs,
 )
 from dyncomp.fake.tensor import TensorMeta
-from dyncomp.shape.layout import view_strides
-from dyncomp.shape.symbolic import number_key
+from dyncomp.shape.layout import known_row_major, view_strides
+from dyncomp.shape.symbolic import is_symbolic, number_key
 
 aten = torch.ops.aten
 _COPIES = frozenset({aten.clone.default, aten._to_copy.default})
@@ -121,9 +121,16 @@ def _simpler(node: Node) -> Node:
             return ancestor
     if node.op is aten.view.default and node.args[0].op is aten.view.default:
         source = node.args[0].args[0]
-        if view_strides(source.meta.shape, source.meta.strides, meta.shape) == meta.strides:
+        if _views_as(source.meta, meta):
             node.args = (source, list(meta.shape))
     return node
+
+
+def _views_as(source: TensorMeta, result: TensorMeta) -> bool:
+    """Whether a view of `source` to the sizes of `result` is laid out as that is; where sizes vary, by what is known."""
+    if any(map(is_symbolic, (*source.shape, *source.strides, *result.shape, *result.strides))):
+        return all(known_row_major(meta.shape, meta.strides) for meta in (source, result))
+    return view_strides(source.shape, source.strides, result.shape) == result.strides
 
 
 def _is_view_item(node: Node) -> bool:

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from dyncomp.aot.errors import Unsupported
+from dyncomp.aot.lazy import check_result
 from dyncomp.aot.store import Recorder, Store, track_of
 from dyncomp.aot.tape import Constant, Input, Node, memory_root
 from dyncomp.fake.tensor import FakeTensor, TensorMeta
@@ -124,6 +125,7 @@ def _alias(base: tuple[str, int], base_meta: TensorMeta, fake: FakeTensor) -> Ru
 
 def exact_node(recorder: Recorder, fake: FakeTensor) -> Node:
     """The node of an output, laid out as in eager."""
+    check_result(fake)
     node, meta = recorder.read(fake), fake.meta
     if node.meta.strides == meta.strides:
         return node

@@ -21,12 +21,14 @@ from dyncomp.aot.sizes import GraphSizes
 class AtenGraph:
     """A functional graph and its epilogue.
 
-    `mutations`: (input index, fx node of its new value). `outputs`: rules, see `aot.epilogue`.
+    `mutations`: (input index, fx node of its new value); `quiet`: those of them whose version counter stays as it is, since eager
+    writes them through `.data`, or as the statistics of a batch norm. `outputs`: rules, see `aot.epilogue`.
     `constants`: by target.
 
     `node.meta["val"]` is a FakeTensor, or a tuple/list of them; its strides are those of eager.
     `node.meta["user_line"]` is the user's (file, line) where known.
     `sizes` is there when some sizes are symbolic: torch.SymInts in arguments, rules and fakes, see `aot.sizes`.
+    `plain`: ("node", n) outputs that are no views to autograd, whatever n is.
     `consumed`: inputs that nobody reads after this graph, so that their memory may go early.
     `original` is the torch-level graph. A graph with mutations holds for inputs that share no memory with a
     mutated one (see `overlaps`); for others the original must run.
@@ -39,6 +41,8 @@ class AtenGraph:
     original: Callable[..., Any]
     consumed: tuple[int, ...] = ()
     sizes: GraphSizes | None = None
+    quiet: frozenset[int] = frozenset()
+    plain: frozenset[int] = frozenset()
 
     @functools.cached_property
     def placeholders(self) -> list[torch.fx.Node]:
@@ -47,7 +51,7 @@ class AtenGraph:
     @functools.cached_property
     def _runner(self) -> Runner:
         mutated = [index for index, _ in self.mutations]
-        return Runner(self.compute, mutated, self.outputs, self.overlaps, self.original, self.sizes)
+        return Runner(self.compute, mutated, self.outputs, self.overlaps, self.original, self.sizes, self.quiet, self.plain)
 
     @functools.cached_property
     def compute(self) -> Callable[..., tuple[torch.Tensor, ...]]:

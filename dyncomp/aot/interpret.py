@@ -10,6 +10,7 @@ import torch
 import torch.fx
 
 from dyncomp.aot.errors import Unsupported
+from dyncomp.aot.store import track_of
 from dyncomp.aot.symbolic_power import is_symbolic_power, power
 from dyncomp.aot.tracer import TraceMode
 from dyncomp.errors import InternalError
@@ -57,7 +58,10 @@ def interpret(gm: torch.fx.GraphModule, inputs: list[Any], mode: TraceMode) -> A
                 values[node] = getattr(args[0], node.target)(*args[1:], **kwargs)
             else:
                 target = node.target if node.op == "call_function" else gm.get_submodule(node.target)
-                values[node] = target(*args, **kwargs)
+                whole = mode.whole(target, args, kwargs)
+                values[node] = target(*args, **kwargs) if whole is None else whole
+                if target is getattr and args[1] == "data":
+                    track_of(values[node]).quiet = True
     raise Unsupported("a graph without an output")
 
 

@@ -59,6 +59,8 @@ class JointGraph:
     for each input of `requiring`. `outputs`: rules of `aot.outputs`. `random`: the forward draws.
     `repeatable`: running `gm` again on the inputs as they are afterwards gives the same results.
     `leaf_orders`: by pattern of a backward that was made, in which order eager's comes to the leaves (positions in `requiring`).
+    `watched`: raw outputs that eager's backward for `pattern` would have kept, which must not be written before it.
+    `tied`: see `aot.record.Recording`.
     `rebased`: (input, raw output): the input's new value is that raw output, and so is its history.
     """
 
@@ -81,6 +83,8 @@ class JointGraph:
     _positions: list[int]
     _state: SavedState
     leaf_orders: dict[Pattern, list[int]]
+    watched: list[int]
+    tied: list[list[bool]]
     _facts: int | None = None
 
     def backward(self, pattern: Pattern, autocast: Autocast = ()) -> AtenGraph:
@@ -93,7 +97,8 @@ class JointGraph:
             raise Unsupported("gradients of outputs that the forward did not prepare for")
         with typed_errors(), state_restored():
             self._state.put_back_autocast()  # the forward is recorded as it was the first time
-            recording = record(self.gm, self.fakes, pattern, autocast)
+            # What was saved may have been made by the likely backward, from forward values alone.
+            recording = record(self.gm, self.fakes, pattern, autocast, after=self.pattern)
             drop_unread_statistics(recording.tape)
             saved = [recording.tape[position] for position in self._positions]
             tape, kept = clean(recording.tape, [*_nodes(recording.gradients), *saved])
@@ -129,16 +134,18 @@ def trace_joint(gm: torch.fx.GraphModule, inputs: Sequence[Any], pattern: Patter
 
 def _split(gm: torch.fx.GraphModule, fakes: list[Any], recording: Recording) -> JointGraph:
     raw_tape = recording.tape
-    kept_inputs = kept_by_eager(raw_tape[: recording.boundary], raw_tape[recording.boundary :])
+    kept = kept_by_eager(raw_tape[: recording.boundary], raw_tape[recording.boundary :])
+    kept_inputs = {root.args[0] for root in kept if root.op is Input}
     kept_inputs -= {index for index, _ in [*recording.mutations, *recording.rebased]}
+    watched = _watched(recording, kept)
     position = {node: i for i, node in enumerate(raw_tape)}
     grads = _nodes(recording.gradients)
     mutated = [node for _, node in recording.mutations]
     drop_unread_statistics(raw_tape)
-    tape, kept = clean(raw_tape, [*recording.raw, *mutated, *grads])
-    raw, kept = kept[: len(recording.raw)], kept[len(recording.raw) :]
-    mutations = [(i, node) for (i, _), node in zip(recording.mutations, kept, strict=False)]
-    grads = kept[len(mutations) :]
+    tape, results = clean(raw_tape, [*recording.raw, *mutated, *grads])
+    raw, results = results[: len(recording.raw)], results[len(recording.raw) :]
+    mutations = [(i, node) for (i, _), node in zip(recording.mutations, results, strict=False)]
+    grads = results[len(mutations) :]
     shown = len(raw) - len(recording.rebased)  # what an input is given is copied there: nobody sees the raw output
     visible = Visible(kept_inputs, {memory_root(node) for node in raw[:shown]})
     chosen = choose_saved(tape, recording.tangents, grads, visible)
@@ -155,8 +162,15 @@ def _split(gm: torch.fx.GraphModule, fakes: list[Any], recording: Recording) -> 
         gm, fakes, forward, len(raw) + len(shown_numbers), outputs.differentiable, rules, recording.requiring,
         recording.rebased, saved, numbers, carrier,
         recording.pattern, [fake.meta for fake in outputs.raw], draws, repeatable, likely, [position[node] for node in nodes], SavedState(),
-        {recording.pattern: recording.leaf_order},
+        {recording.pattern: recording.leaf_order}, watched, recording.tied,
     )  # fmt: skip
+
+
+def _watched(recording: Recording, kept: set[Node]) -> list[int]:
+    """The raw outputs that the user sees and eager keeps."""
+    shown = recording.raw[: len(recording.raw) - len(recording.rebased)]
+    flags = recording.outputs.differentiable
+    return [k for k, node in enumerate(shown) if flags[k] and memory_root(node) in kept]
 
 
 def _number_carrier(env: ShapeEnv, inputs: list[Any], saved: list[Node]) -> tuple[list[int], TensorMeta | None]:
@@ -192,8 +206,8 @@ def _numbers_as_raw(rules: list[Rule], count: int) -> tuple[list[Rule], list[Any
             number = raw(rule[1])
             return number if isinstance(number, tuple) else ("const", number)
         if rule[0] == "view":
-            kind, base, sizes, strides, offset, differentiable = rule
-            return kind, base, tuple(map(raw, sizes)), tuple(map(raw, strides)), raw(offset), differentiable
+            kind, base, sizes, strides, offset, *rest = rule
+            return kind, base, tuple(map(raw, sizes)), tuple(map(raw, strides)), raw(offset), *rest
         return rule
 
     return [settled(rule) for rule in rules], numbers

@@ -7,6 +7,8 @@
     native_batch_norm(x, w, b, mean, var, True, m, eps)
       ->   _native_batch_norm_legit_functional(...), mean.copy_(new mean), var.copy_(new var)
 
+Eager's version counters know nothing of these writes.
+
 Its backward is handed the running statistics, which it does not read in training mode:
 
     native_batch_norm_backward(g, x, w, mean, var, ..., True, eps, mask)
@@ -40,9 +42,13 @@ def batch_norm(mode: Any, facts: OpFacts, args: Any, kwargs: Any) -> Any:
         return mode._functional(no_stats, (x, weight, bias, True, momentum, eps), {})
     train_op = facts_of(aten._native_batch_norm_legit_functional.default)
     results = mode._functional(train_op, args, {})
-    with mode:
-        mean.copy_(results[3])
-        var.copy_(results[4])
+    mode.recorder.quiet = True
+    try:
+        with mode:
+            mean.copy_(results[3])
+            var.copy_(results[4])
+    finally:
+        mode.recorder.quiet = False
     return results[:3]
 
 

@@ -11,9 +11,11 @@ Rules, one a user output:
     ("raw", k)            a raw output
     ("input", i)          the input object itself
     ("output", j)         the very object of an earlier output
-    ("view", ("input", i) | ("raw", k), sizes, strides, offset, differentiable)
+    ("view", ("input", i) | ("raw", k), sizes, strides, offset, differentiable, calls)
                           alias; `offset` counts from the base's own first element; where it is not
-                          differentiable, autograd is told nothing of it; the numbers may be symbolic
+                          differentiable, autograd is told nothing of it; the numbers may be symbolic. `calls`: the program's own
+                          views from the base, as (operator, overload, arguments after the base, which of several results or
+                          None), so that gradients go through their formulas; () where they are not known
     ("number", n)         a number that follows from the sizes of the inputs
     ("const", value)      anything else
 """
@@ -26,9 +28,9 @@ from typing import Any
 import torch
 
 from dyncomp.aot.errors import Unsupported
-from dyncomp.aot.store import Store, track_of
-from dyncomp.fake.tensor import FakeTensor, TensorMeta
-from dyncomp.shape.symbolic import SYMBOLIC
+from dyncomp.aot.store import Store, ViewStep, track_of
+from dyncomp.fake.tensor import FakeTensor
+from dyncomp.shape.symbolic import SYMBOLIC, numbers_in
 
 Rule = tuple[Any, ...]
 
@@ -106,7 +108,7 @@ class _Planner:
         base = self.inputs[index]
         if value.requires_grad and _base_of(value) is not base:
             raise Unsupported("an output that aliases an input in a way that autograd does not know as a view")
-        return _view(("input", index), base.meta, value.meta, value.requires_grad)
+        return _view(("input", index), base, value)
 
     def _fresh(self, value: FakeTensor, store: Store) -> Rule:
         number = self.roots.get(id(store))
@@ -120,7 +122,7 @@ class _Planner:
             return ("raw", number)
         if not store.exact:
             raise Unsupported("outputs that share memory with gaps that was written in place")
-        return _view(("raw", number), root.meta, value.meta, value.requires_grad)
+        return _view(("raw", number), root, value)
 
 
 def _root(members: list[FakeTensor], store: Store) -> FakeTensor:
@@ -148,7 +150,19 @@ def _check_history(value: FakeTensor) -> None:
         )
 
 
-def _view(base: tuple[str, int], base_meta: TensorMeta, meta: TensorMeta, differentiable: bool) -> Rule:
-    if meta.dtype != base_meta.dtype:
+def _view(name: tuple[str, int], base: FakeTensor, value: FakeTensor) -> Rule:
+    meta = value.meta
+    if meta.dtype != base.meta.dtype:
         raise Unsupported("an output that aliases memory under another dtype")
-    return ("view", base, meta.shape, meta.strides, meta.offset - base_meta.offset, differentiable)
+    calls = _calls(track_of(base).chain, track_of(value).chain) if value.requires_grad else ()
+    return ("view", name, meta.shape, meta.strides, meta.offset - base.meta.offset, value.requires_grad, calls)
+
+
+def _calls(base: tuple[ViewStep, ...], chain: tuple[ViewStep, ...]) -> tuple[Any, ...]:
+    """The views that lead from one chain to a longer one, where their arguments are the same in every call."""
+    steps = chain[len(base) :]
+    if any(a is not b for a, b in zip(base, chain, strict=False)) or len(chain) <= len(base):
+        return ()
+    if any(step.kwargs or next(numbers_in([step.args]), None) is not None for step in steps):
+        return ()
+    return tuple([(step.op._schema.name, step.op._schema.overload_name, step.args, step.item) for step in steps])

@@ -256,9 +256,8 @@ def _unmet(node: Node, made: dict[Node, Node]) -> list[Node]:
     return order
 
 
-def kept_by_eager(forward: Tape, backward: Tape) -> set[int]:
-    """Indices of the inputs whose memory the backward, as recorded, reads: those that autograd kept."""
+def kept_by_eager(forward: Tape, backward: Tape) -> set[Node]:
+    """The owners of the memory that the backward, as recorded, reads of the forward: what autograd kept lies there."""
     inside = set(forward)
     read = {parent for node in backward for parent in parents(node) if parent in inside}
-    roots = {memory_root(node) for node in read}
-    return {root.args[0] for root in roots if root.op is Input}
+    return {memory_root(node) for node in read}

@@ -9,6 +9,7 @@ Torch's own autograd runs over the fakes, so the backward is what eager's would 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from dyncomp._frame import _exec
 from dyncomp.aot.epilogue import exact_node
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.interpret import enter_inputs, flat, interpret, state_restored, typed_errors
+from dyncomp.aot.lazy import check_result
 from dyncomp.aot.outputs import Outputs, plan_outputs
 from dyncomp.aot.sizes import env_of_inputs
 from dyncomp.aot.store import Recorder, Store, Track, track_of
@@ -28,10 +30,12 @@ from dyncomp.aot.tracer import TraceMode
 from dyncomp.aot.undisturbed import undisturbed
 from dyncomp.fake.tensor import FakeTensor, TensorMeta, as_result, make_fake
 from dyncomp.shape.layout import contiguous_strides, is_dense
+from dyncomp.values.backward_node import history
 
 if TYPE_CHECKING:  # sympy comes with it, and static shapes never need it
     from dyncomp.shape.env import ShapeEnv
 
+_MOST_TOLD_APART = 16  # differentiable outputs; where there are more, a backward of one ends all
 Rule = tuple[Any, ...]
 Pattern = tuple[bool, ...]  # one a raw output: a gradient comes in there
 Autocast = tuple[tuple[str, torch.dtype], ...]  # (device, to what), where it is on
@@ -44,7 +48,8 @@ class Recording:
     `gradients`: a rule for each input of `requiring`, as in `aot.epilogue`, where ("input", k) is tangent k
     and ("node", n) a node of the tape. `rebased`: (input, raw output that is its new value), for inputs that
     were written with a gradient flowing; `mutations`: inputs written without. `leaf_order`: positions in `requiring` of the
-    leaves, in the order in which eager's backward comes to them.
+    leaves, in the order in which eager's backward comes to them. `tied`: by two differentiable raw outputs, whether a node that
+    keeps values is in the history of both; one backward through it ends both.
     """
 
     recorder: Recorder
@@ -60,6 +65,7 @@ class Recording:
     tangents: list[Node]
     gradients: list[Rule]
     leaf_order: list[int]
+    tied: list[list[bool]]
 
     @property
     def tape(self) -> Tape:
@@ -67,11 +73,16 @@ class Recording:
 
 
 def record(
-    gm: torch.fx.GraphModule, inputs: Sequence[Any], pattern: Pattern | None = None, autocast: Autocast = ()
+    gm: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    pattern: Pattern | None = None,
+    autocast: Autocast = (),
+    after: Pattern | None = None,
 ) -> Recording:
     """Runs `gm` and its backward for gradients that come in where `pattern` says; None: the likely ones.
 
-    `autocast`: what is on while the backward runs.
+    `autocast`: what is on while the backward runs. `after`: the backward for that pattern is on the tape before it, at the
+    places where a recording for that pattern alone has it.
     """
     env = env_of_inputs(inputs)
     mode = TraceMode(env)
@@ -94,7 +105,14 @@ def record(
         rebased = outputs.add_written(fakes, written)
         mutations = _mutations(fakes, written)
         boundary = len(mode.recorder.tape)
-        pattern = pattern if pattern is not None else likely_pattern(outputs)
+        asked = [fake for fake, yes in zip(outputs.raw, outputs.differentiable, strict=True) if yes]
+        histories = [history(fake) if len(asked) <= _MOST_TOLD_APART else set() for fake in asked]
+        tied = _tied(histories, fakes)
+        pattern = pattern if pattern is not None else likely_pattern(outputs, histories)
+        if after is not None:
+            earlier = [fake for fake, wanted in zip(outputs.raw, after, strict=True) if wanted]
+            incoming = [_tangent(mode, len(fakes) + k, fake.meta) for k, fake in enumerate(earlier)]
+            _backward(mode, earlier, incoming, sought, (), again=True)
         chosen = [fake for fake, wanted in zip(outputs.raw, pattern, strict=True) if wanted]
         tangents = [_tangent(mode, len(fakes) + k, fake.meta) for k, fake in enumerate(chosen)]
         leaf_order = _leaf_order(chosen, [fakes[i] for i in requiring])
@@ -104,7 +122,7 @@ def record(
         raise Unsupported("a backward that draws random numbers")
     nodes = [track_of(t).node for t in tangents]
     return Recording(
-        mode.recorder, env, boundary, fakes, requiring, outputs, raw, rebased, mutations, pattern, nodes, rules, leaf_order
+        mode.recorder, env, boundary, fakes, requiring, outputs, raw, rebased, mutations, pattern, nodes, rules, leaf_order, tied
     )  # fmt: skip
 
 
@@ -113,12 +131,32 @@ def _leaf_order(outputs: list[FakeTensor], requiring: list[FakeTensor]) -> list[
     return [places[id(leaf)] for leaf in _exec.backward_leaves(tuple(outputs)) if id(leaf) in places]
 
 
-def likely_pattern(outputs: Outputs) -> Pattern:
-    """Where there is a differentiable scalar, it is the loss, and the rest is for looking at."""
+def _tied(histories: list[set[Any]], inputs: list[Any]) -> list[list[bool]]:
+    if len(histories) > _MOST_TOLD_APART:
+        return [[True] * len(histories) for _ in histories]
+    outside = {fake.grad_fn for fake in inputs if type(fake) is FakeTensor}
+    keeping = [{node for node in nodes if node not in outside and _keeps_values(node.__class__)} for nodes in histories]
+    return [[bool(one & other) for other in keeping] for one in keeping]
+
+
+@functools.cache
+def _keeps_values(node: type) -> bool:
+    """True for nodes that cannot run twice: torch's own show what they keep under such names; of writes to views it is hidden."""
+    return node.__name__ == "CopySlices" or any(name.startswith("_raw_saved_") for name in dir(node))
+
+
+def likely_pattern(outputs: Outputs, histories: list[set[Any]]) -> Pattern:
+    """Where there is a differentiable scalar, it is the loss, and the rest is for looking at; but what has nothing in common with
+    any loss, not an input, gets its gradient from elsewhere. `histories`: of the differentiable outputs.
+    """
     losses = tuple(
         wanted and not fake.meta.shape for fake, wanted in zip(outputs.raw, outputs.differentiable, strict=True)
     )
-    return losses if any(losses) else tuple(outputs.differentiable)
+    if not any(losses):
+        return tuple(outputs.differentiable)
+    below = dict(zip([k for k, yes in enumerate(outputs.differentiable) if yes], histories, strict=True))
+    seen = set().union(*[below[k] for k, loss in enumerate(losses) if loss])
+    return tuple(loss or bool(below.get(k)) and not below[k] & seen for k, loss in enumerate(losses))
 
 
 def tangent_meta(meta: TensorMeta) -> TensorMeta:
@@ -131,8 +169,6 @@ def _as_given(fake: Any, given: Any) -> Any:
     """A result of an operation stays one: autocast and in-place writes treat leaves otherwise."""
     if type(fake) is not FakeTensor or not fake.requires_grad:
         return fake
-    if fake.dtype.is_complex:
-        raise Unsupported("gradients of complex inputs")
     if given.is_leaf:
         return fake
     return as_result(fake)
@@ -165,8 +201,6 @@ def _mutations(fakes: list[Any], rebased: list[int]) -> list[tuple[int, Node]]:
 
 
 def _tangent(mode: TraceMode, index: int, output: TensorMeta) -> FakeTensor:
-    if output.dtype.is_complex:
-        raise Unsupported("gradients of complex outputs")
     meta = tangent_meta(output)
     node = mode.recorder.emit(Input, (index,), meta=meta)
     fake = make_fake(meta)
@@ -175,8 +209,14 @@ def _tangent(mode: TraceMode, index: int, output: TensorMeta) -> FakeTensor:
 
 
 def _backward(
-    mode: TraceMode, outputs: list[FakeTensor], tangents: list[FakeTensor], inputs: list[Any], autocast: Autocast
+    mode: TraceMode,
+    outputs: list[FakeTensor],
+    tangents: list[FakeTensor],
+    inputs: list[Any],
+    autocast: Autocast,
+    again: bool = False,
 ) -> list[Any]:
+    """`again`: another backward will follow."""
     if not outputs or not inputs:
         return [None] * len(inputs)
     mode.recorder.line = None
@@ -190,7 +230,7 @@ def _backward(
     # `torch.autograd.grad` is this call behind checks that import more than we want.
     run = torch.autograd.Variable._execution_engine.run_backward
     with mode:
-        return list(run(tuple(outputs), tuple(tangents), False, False, tuple(inputs), True, accumulate_grad=False))
+        return list(run(tuple(outputs), tuple(tangents), again, False, tuple(inputs), True, accumulate_grad=False))
 
 
 def _gradient_rules(recorder: Recorder, grads: list[Any], tangents: list[FakeTensor]) -> list[Rule]:
@@ -211,6 +251,7 @@ def _gradient_rules(recorder: Recorder, grads: list[Any], tangents: list[FakeTen
             else:
                 with torch._C._AutoDispatchBelowAutograd():
                     # Gaps come from an input with gaps; nobody looks at them in a gradient.
+                    check_result(grad)
                     dense = is_dense(meta.shape, meta.strides)
                     rule = ("node", exact_node(recorder, grad) if dense else recorder.read(grad))
         same.setdefault(id(grad), ("output", position))

@@ -22,9 +22,12 @@ class Runner:
         overlaps: Callable[[Any], bool],
         original: Callable[..., Any],
         sizes: GraphSizes | None = None,
+        quiet: frozenset[int] = frozenset(),
+        plain: frozenset[int] = frozenset(),
     ):
         self.compute, self.mutated, self.rules = compute, mutated, rules
-        self.overlaps, self.original, self.sizes = overlaps, original, sizes
+        self.overlaps, self.original, self.sizes, self.quiet = overlaps, original, sizes, quiet
+        self.plain = plain
         self.fresh = sum(rule[0] == "node" for rule in rules)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -39,12 +42,13 @@ class Runner:
             if self.sizes is not None and self.sizes.late:
                 values, late = values[:-1], values[-1]
             for index, value in zip(self.mutated, values[self.fresh :], strict=True):
-                inputs[index].copy_(value)
+                (inputs[index].data if index in self.quiet else inputs[index]).copy_(value)
         rules = self.rules
         if self.sizes is not None:
             numbers = self.sizes.values(inputs, late)
             rules = [rule if rule[0] == "node" else self.sizes.resolve(rule, numbers) for rule in rules]
-        return finish(rules, inputs, values)
+        results = finish(rules, inputs, values)
+        return tuple([one.detach() if i in self.plain else one for i, one in enumerate(results)]) if self.plain else results
 
 
 def finish(rules: list[tuple[Any, ...]], inputs: Any, values: Any) -> tuple[Any, ...]:

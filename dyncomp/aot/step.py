@@ -11,6 +11,7 @@ gives them a history that says so. Histories that no backward went through canno
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,12 +57,24 @@ def trace_step(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> StepGraph:
             mode.recorder.tape = tape
             epilogue = own_memory(mode.recorder, epilogue.with_nodes(nodes))
     graph = build_graph(mode.recorder.tape, fakes, epilogue, node_by_node(gm), None, {})
+    graph.plain = _gradients_in(gm)
     if any(graph.outputs[i][0] != "node" for i in freed):
         raise Unsupported("a result with history that shares memory with another tensor")
     if config.verify_passes:
         verify(graph)
     log.write("aot", "%s", graph)
     return StepGraph(graph, freed)
+
+
+def _gradients_in(gm: torch.fx.GraphModule) -> frozenset[int]:
+    """Positions of results that are gradients, just as a backward gives them: what `.grad` is set to is no view."""
+    (returned,) = next(iter(reversed(gm.graph.nodes))).args
+    found = set()
+    for position, node in enumerate(returned if isinstance(returned, tuple | list) else (returned,)):
+        source = node.args[0] if isinstance(node, torch.fx.Node) and node.target is operator.getitem else None
+        if isinstance(source, torch.fx.Node) and source.target is gradients:
+            found.add(position)
+    return frozenset(found)
 
 
 def _freed(gm: torch.fx.GraphModule, results: list[Any], used: set[Any]) -> list[int]:

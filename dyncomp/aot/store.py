@@ -17,6 +17,7 @@ import torch
 
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.late import LateNumbers
+from dyncomp.aot.places import placed
 from dyncomp.aot.scatter import reshape, scatter
 from dyncomp.aot.tape import Node, Tape
 from dyncomp.fake.infer import infer
@@ -39,13 +40,16 @@ class Store:
     """A storage. `meta`: how eager lays out the tensor that the chains start from; `value`: the node of its
     newest value.
 
-    `input`: index of the graph input that owns it. `frozen`: a captured constant, which nobody may write.
+    `input`: index of the graph input that owns it. `frozen`: a captured constant, which nobody may write. `counted`: a write
+    went to eager's version counter too. `lazy`: in eager it is memory that others own (see `aot.lazy`); `looked_at`: there is such
+    a one of this memory.
     """
 
-    __slots__ = ("value", "meta", "version", "input", "frozen")
+    __slots__ = ("value", "meta", "version", "input", "frozen", "counted", "lazy", "looked_at")
 
     def __init__(self, value: Node, meta: TensorMeta, input: int | None = None, frozen: bool = False):
         self.value, self.meta, self.version, self.input, self.frozen = value, meta, 0, input, frozen
+        self.counted = self.lazy = self.looked_at = False
 
     @property
     def exact(self) -> bool:
@@ -54,12 +58,14 @@ class Store:
 
 
 class Track:
-    """A tensor as a chain of views of a store, and the node of its value as of `version`."""
+    """A tensor as a chain of views of a store, and the node of its value as of `version`. `quiet`: writes through it leave
+    the version counter of the storage's other tensors alone, as those through `x.data` do.
+    """
 
-    __slots__ = ("store", "chain", "version", "node")
+    __slots__ = ("store", "chain", "version", "node", "quiet")
 
-    def __init__(self, store: Store, chain: tuple[ViewStep, ...], node: Node):
-        self.store, self.chain, self.version, self.node = store, chain, store.version, node
+    def __init__(self, store: Store, chain: tuple[ViewStep, ...], node: Node, quiet: bool = False):
+        self.store, self.chain, self.version, self.node, self.quiet = store, chain, store.version, node, quiet
 
 
 def track_of(fake: FakeTensor) -> Track:
@@ -72,6 +78,7 @@ class Recorder:
     def __init__(self, env: Any = None) -> None:
         self.tape: Tape = []
         self.line: Any = None
+        self.quiet = False  # writes are not counted by eager's version counters
         self.late = LateNumbers(env, self._append)
 
     def emit(
@@ -82,6 +89,7 @@ class Recorder:
         if meta is None:
             meta = infer(op, _metas(args), _metas(kwargs))
         if self.late.env is not None:
+            args = placed(op, args)
             self.late.check()  # what the operation relies on comes before it
         return self._append(op, args, kwargs, meta)
 
@@ -125,6 +133,8 @@ class Recorder:
         store = track.store
         if store.frozen:
             raise Unsupported("an in-place write to a tensor that is a constant of the graph")
+        if store.lazy or store.looked_at:
+            raise Unsupported("an in-place write to memory that a lazy conjugate or negative shares")
         node = self.in_layout(node, fake.meta)
         _check_as_strided(track)
         bases = [store.value]
@@ -136,6 +146,7 @@ class Recorder:
             new = self.in_layout(new, base.meta)
         store.value = new
         store.version += 1
+        store.counted = store.counted or not (track.quiet or self.quiet)
         track.node, track.version = node, store.version
 
     def in_layout(self, node: Node, like: TensorMeta) -> Node:

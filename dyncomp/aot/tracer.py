@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dyncomp.aot import normalize
+from dyncomp.aot import lazy, normalize
 from dyncomp.aot.drawing import record_bernoulli
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.late import CHECK
@@ -19,18 +19,27 @@ from dyncomp.aot.optimizer_ops import LIST_PREFIXES, expand
 from dyncomp.aot.overlap import check_overlap
 from dyncomp.aot.store import Recorder, Store, Track, ViewStep, track_of
 from dyncomp.aot.tape import Constant, Input, Node
-from dyncomp.fake import constant, inplace, known_number
+from dyncomp.fake import constant, inplace, known_number, tangents
 from dyncomp.fake.facts import HIDDEN_WRITES, OpFacts, facts_of
 from dyncomp.fake.infer import infer
 from dyncomp.fake.mode import FakeMode
 from dyncomp.fake.real import meta_of_real
 from dyncomp.fake.tensor import FakeStorage, FakeTensor, TensorMeta, make_fake
 from dyncomp.fake.twin import APPENDING, functional_twin, missing_defaults
+from dyncomp.shape.layout import known_equal
 
 if TYPE_CHECKING:  # sympy comes with it, and static shapes never need it
     from dyncomp.shape.env import ShapeEnv
 
 aten = torch.ops.aten
+
+# "A view, but tell autograd nothing", as eager spells it: the schema hides that the result lies in the memory of its
+# argument. Graphs must know, so there they are views like others.
+_UNSAFE_VIEWS = {
+    aten._unsafe_view.default: aten.view.default,
+    aten.unsafe_split.Tensor: aten.split.Tensor,
+    aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
+}
 
 
 class TraceMode(FakeMode):
@@ -88,6 +97,10 @@ class TraceMode(FakeMode):
         return super()._composite(facts, args, kwargs)
 
     def _functional(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
+        if facts.op in tangents.FORMS:
+            formed = self._form(facts, args, kwargs)
+            if formed is not NotImplemented:
+                return formed
         known = constant.evaluate(facts, args, kwargs)
         if known is None:
             known = self._known_item(facts, args)
@@ -99,17 +112,23 @@ class TraceMode(FakeMode):
         late = self._late_result(facts, args, kwargs)
         if late is not None:
             return self._record_late(facts, args, kwargs, late)
+        if facts.op is tangents.ZEROS_WITHOUT_MEMORY:
+            return self._zeros(args[0], kwargs)
         if facts.op._schema.name in HIDDEN_WRITES:
             return normalize.batch_norm(self, facts, args, kwargs)
         result = infer(facts.op, self.metas(args), self.metas(kwargs))
-        # Eager's marker for "view, but tell autograd nothing": in a graph it is a view like others.
-        op = aten.view.default if facts.op is aten._unsafe_view.default else facts.op
-        node = self._record(op, args, kwargs, result)
+        node = self._record(_UNSAFE_VIEWS.get(facts.op, facts.op), args, kwargs, result)
         fakes = self._track_results(result, node)
         constant.follow(facts, fakes, args, kwargs)
         if self.env is not None:
             known_number.follow(facts, fakes, args, kwargs)
         return fakes
+
+    def _zeros(self, sizes: Any, options: dict[str, Any]) -> FakeTensor:
+        """In the graph they are zeros like others, for the operations that take memory."""
+        given = {name: value for name, value in options.items() if name in ("dtype", "device") and value is not None}
+        result = infer(aten.zeros.default, (sizes,), given)
+        return self._track_fresh(result, self._record(aten.zeros.default, (sizes,), given, result), zero=True)
 
     def _record_late(self, facts: OpFacts, args: Any, kwargs: Any, result: Any) -> Any:
         """An operation that gives a number which the rest of the graph computes with; `result`: its metadata, or the number."""
@@ -132,10 +151,15 @@ class TraceMode(FakeMode):
 
     def _view(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
         base = args[0] if args else kwargs[facts.names[0]]
+        if facts.op is aten._conj.default and type(base) is complex:  # a number where a tensor is expected
+            with torch._C._DisableTorchDispatch():
+                return self._lift(torch.scalar_tensor(base.conjugate(), dtype=torch.complex128))
         if type(base) is not FakeTensor:
             if constant.is_lift(facts):
                 return self._lift(base)
             base = self.from_real(base)
+        if facts.op in lazy.VALUES:
+            return lazy.value_of(self.recorder, facts.op, base)
         rest = tuple(args[1:]) if args else ()
         more = kwargs if args else {k: v for k, v in kwargs.items() if k != facts.names[0]}
         result = infer(facts.op, (base.meta, *self.metas(rest)), self.metas(more))
@@ -150,7 +174,9 @@ class TraceMode(FakeMode):
         node = recorder.read(base)
         self._check_as_strided(facts, base, node, rest, kwargs)
         # The value of an input that was written in place begins at the start of its own memory.
-        exact = node.meta is base.meta or node.meta.same_layout(base.meta) and node.meta.offset == base.meta.offset
+        exact = node.meta is base.meta or node.meta.same_layout(base.meta) and known_equal(
+            node.meta.offset, base.meta.offset
+        )
         if type(result) is TensorMeta:
             step = ViewStep(facts.op, rest, kwargs, None)
             if exact:
@@ -310,13 +336,13 @@ class TraceMode(FakeMode):
             )
         return result
 
-    def _track_fresh(self, meta: TensorMeta, node: Node) -> FakeTensor:
-        fake = make_fake(meta)
+    def _track_fresh(self, meta: TensorMeta, node: Node, zero: bool = False) -> FakeTensor:
+        fake = make_fake(meta, zero=zero)
         fake.__dict__["track"] = Track(Store(node, meta), (), node)
         return fake
 
     def _track_view(self, meta: TensorMeta, base: FakeTensor, step: ViewStep, node: Node) -> FakeTensor:
-        fake = make_fake(meta, base.fake_storage)
+        fake = make_fake(meta, base.fake_storage, zero=base._is_zerotensor())
         track = track_of(base)
-        fake.__dict__["track"] = Track(track.store, (*track.chain, step), node)
+        fake.__dict__["track"] = Track(track.store, (*track.chain, step), node, track.quiet)
         return fake

@@ -19,7 +19,10 @@ from dyncomp.backends.registry import Backend, CompileRequest
 from dyncomp.backends.step import compile_step
 from dyncomp.backends.training import train_or_run
 from dyncomp.errors import ToolchainError
+from dyncomp.shape.symbolic import is_symbolic
 from dyncomp.values.backward_node import has_backward
+from dyncomp.values.node_by_node import node_by_node
+from dyncomp.values.scan_node import programs_of
 
 _no_compiler_told = False
 
@@ -65,6 +68,7 @@ def compile_codegen(request: CompileRequest) -> Callable[..., Any]:
         counters.add_fallback(f"device-{device}")
         return run_graph(request)
     generate = _Generator(dict(request.context.options), request.dump, run_graph(request))
+    _compile_programs(request, generate)
     if has_backward(request.gm):
         return compile_step(request, generate)
     if request.needs_grad:
@@ -75,6 +79,25 @@ def compile_codegen(request: CompileRequest) -> Callable[..., Any]:
         counters.add_fallback(f"aot: {reason}")
         return run_graph(request)
     return generate(graph)
+
+
+def _is_readable(size: Any) -> bool:
+    """True for a number, or one that is the size of a tensor as it is: a program has no other way to tell it."""
+    return not is_symbolic(size) or bool(size.node.expr.is_Symbol)
+
+
+def _compile_programs(request: CompileRequest, generate: _Generator) -> None:
+    """Makes code of the functions that scans of the graph run on each element."""
+    for program in programs_of(request.gm):
+        if not all(_is_readable(size) for fake in program.fakes for size in fake.shape):
+            continue
+        try:
+            graph = aot.trace_inference(program.graph, program.fakes)
+        except aot.Unsupported as reason:
+            counters.add_fallback(f"aot: {reason}")
+        else:
+            quiet = dataclasses.replace(generate, dump=lambda stage, text: None, fallback=node_by_node(program.graph))
+            program.compiled = quiet(graph)
 
 
 def _tell_once(error: ToolchainError) -> None:

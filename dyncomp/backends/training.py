@@ -32,6 +32,7 @@ from dyncomp.values.saved_state import SavedState
 
 Autocast = tuple[tuple[str, torch.dtype], ...]  # (device, to what), where it is on
 Layout = list[int] | tuple[str, list[int]]
+Ready = tuple[Callable[..., Any], list[Layout], list[bool]]  # the call, its gradients' layouts, which saved values it reads
 Build = Callable[[aot.AtenGraph, str], Callable[..., Any]]  # (graph, "forward" or "backward") -> callable
 
 
@@ -86,6 +87,11 @@ class _Trainer:
             rebased=joint.rebased,
             outputs=joint.outputs,
             draws=joint.random,
+            repeatable=joint.repeatable,
+            watched=joint.watched,
+            tied=joint.tied,
+            likely=[joint.pattern[k] for k in differentiable],
+            leaf_order=joint.leaf_orders[joint.pattern],
         )
 
     def _original(self, joint: aot.JointGraph) -> Callable[..., Any]:
@@ -102,7 +108,9 @@ class _Trainer:
         """Calls from now on keep what gradients of these outputs need, too."""
         union = tuple(a or b for a, b in zip(joint.pattern, pattern, strict=True))
         try:
+            joint.check_facts()
             wider = aot.trace_joint(joint.gm, joint.fakes, union)
+            joint.check_facts()  # the guards are made: what this trace learned of the sizes is not among them
         except aot.Unsupported as reason:
             counters.add_fallback(f"aot: {reason}")
         else:
@@ -114,12 +122,12 @@ class _Backward:
 
     def __init__(self, trainer: _Trainer, joint: aot.JointGraph):
         self.trainer, self.joint = trainer, joint
-        self.ready: dict[tuple[tuple[bool, ...], Autocast], tuple[Callable[..., Any], list[Layout]]] = {}
+        self.ready: dict[tuple[tuple[bool, ...], Autocast], Ready] = {}
 
     def compile_likely(self) -> None:
         self.ready[self.joint.pattern, ()] = self._compile(self.joint.pattern, ())
 
-    def prepare(self, asked: tuple[bool, ...]) -> tuple[Callable[..., Any], list[Layout]] | None:
+    def prepare(self, asked: tuple[bool, ...]) -> Ready | None:
         """The compiled backward for gradients of some differentiable outputs, while autocast is as it is now; None if
         there can be none.
         """
@@ -159,12 +167,16 @@ class _Backward:
     def _layouts(self, pattern: tuple[bool, ...]) -> list[Layout]:
         return [_layout(tangent_meta(self.joint.raw_metas[k])) for k, asked in enumerate(pattern) if asked]
 
-    def _compile(self, pattern: tuple[bool, ...], autocast: Autocast) -> tuple[Callable[..., Any], list[Layout]]:
+    def _compile(self, pattern: tuple[bool, ...], autocast: Autocast) -> Ready:
         graph = self.joint.backward(pattern, autocast)
         layouts = self._layouts(pattern)
         call = _hidden(self.trainer.build(graph, "backward"))
         self.joint.check_facts()
-        return call, layouts
+        given = graph.placeholders[: len(self.joint.saved)]
+        handed_on = {rule[1][1] for rule in graph.outputs if rule[0] == "view"} | {
+            rule[1] for rule in graph.outputs if rule[0] == "input"
+        }
+        return call, layouts, [bool(node.users) or i in handed_on for i, node in enumerate(given)]
 
     def rerun(
         self, inputs: tuple[Any, ...], tangents: tuple[Any, ...], generator_state: Any, create_graph: bool

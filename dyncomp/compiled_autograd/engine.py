@@ -186,7 +186,7 @@ def _check_hooks(hooks: list[Any]) -> None:
 
 def _sizes_count(kinds: str) -> bool:
     """Nodes of torch compute with the sizes that they were made for; compiled code reads sizes off what it is given."""
-    return not set(kinds) <= {"a", "c"}
+    return not set(kinds) <= {"a", "c", "r"}
 
 
 def _find(owner: CompileContext, key: Any) -> _Program | None:

@@ -20,6 +20,7 @@ from dyncomp._frame import _exec
 from dyncomp.aot import Unsupported, env_of_inputs
 from dyncomp.aot.epilogue import exact_node
 from dyncomp.aot.interpret import enter_inputs, state_restored, typed_errors
+from dyncomp.aot.lazy import check_result
 from dyncomp.aot.store import Recorder
 from dyncomp.aot.tape import Constant, Input, Node, Tape, parents
 from dyncomp.aot.tracer import TraceMode
@@ -97,6 +98,7 @@ def _record(fn: Formula, given: list[Any]) -> tuple[Tape, Results]:
 
 
 def _value(recorder: Recorder, fake: FakeTensor) -> Node:
+    check_result(fake)
     return exact_node(recorder, fake) if is_dense(fake.meta.shape, fake.meta.strides) else recorder.read(fake)
 
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from dyncomp.compiled_autograd import steps
 from dyncomp.compiled_autograd.formula import Formula
-from dyncomp.compiled_autograd.live_hooks import present
+from dyncomp.compiled_autograd.live_hooks import present, retained
 
 _HELPERS = ("tensor_hooks", "pre_hooks", "post_hooks", "accumulated_hooks", "joined", "accumulate")
 _numbers = itertools.count()
@@ -54,7 +54,7 @@ def write(structure: Structure) -> types.FunctionType:
     filename = f"<dyncomp backward {next(_numbers)}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
     namespace: dict[str, Any] = {name: getattr(steps, name) for name in _HELPERS}
-    namespace.update(writer.formulas, present=present)
+    namespace.update(writer.formulas, present=present, retained=retained)
     namespace["__name__"] = __name__ + ".written"
     exec(compile(text, filename, "exec"), namespace)
     function: types.FunctionType = namespace["backward"]
@@ -126,7 +126,7 @@ class _Writer:
                 self.lines.append(f"{name} = None")
         found = zip(slots, self.hooks[n], self.places[n], strict=True)
         hooks = [(what, i, f"present({', '.join(names)}, {place})") for (what, i), names, place in found]
-        self._before(hooks, names)
+        self._before(n, hooks, names)
         result = f"r{n}"
         if kind == "a":
             self.lines.append(f"accumulate(n{n}_k0, {names[0]})")
@@ -134,6 +134,8 @@ class _Writer:
                 if what == "g":
                     self.lines.append(f"accumulated_hooks({hook}, n{n}_k0)")
             result = "()"
+        elif kind == "r":
+            self.lines.append(f"{result} = {_tuple(names)}")
         else:
             formula = f"node{n}"
             self.formulas[formula] = Formula(n, kind, len(inputs))
@@ -149,10 +151,13 @@ class _Writer:
         if names:
             self.lines.append(f"del {', '.join(names)}{', ' + result if result != '()' else ''}")
 
-    def _before(self, hooks: list[tuple[str, int, str]], names: list[str]) -> None:
+    def _before(self, n: int, hooks: list[tuple[str, int, str]], names: list[str]) -> None:
         for what, place, hook in hooks:
             if what == "t":
                 self.lines.append(f"{names[place]} = tensor_hooks({hook}, {names[place]})")
+        for what, place, _ in hooks:
+            if what == "k" and names[place] in self.known:
+                self.lines.append(f"retained({n}, {place}, {names[place]})")
         for what, _, hook in hooks:
             if what == "b":
                 self.lines.append(f"{', '.join(names)}, = pre_hooks({hook}, {_tuple(names)})")

@@ -14,6 +14,7 @@ import torch
 from dyncomp.fake.facts import OpFacts
 from dyncomp.fake.real import meta_of_real
 from dyncomp.fake.tensor import FakeTensor, make_fake
+from dyncomp.shape.symbolic import numbers_in
 
 _LIMIT = 64
 aten = torch.ops.aten
@@ -75,7 +76,7 @@ def _is_all_numbers(facts: OpFacts, args: Any, kwargs: Any) -> bool:
 
 def view(facts: OpFacts, base: FakeTensor, result: Any, args: Any, kwargs: Any) -> None:
     """Views of a known value are known."""
-    if base.constant is None or value_of(base) is None:
+    if base.constant is None or value_of(base) is None or _varies(args, kwargs):
         return
     known = base.constant
     value = outside(lambda: facts.op(known, *args[1:], **kwargs))
@@ -93,8 +94,15 @@ def follow(facts: OpFacts, result: Any, args: Any, kwargs: Any) -> None:
     known = [_known_argument(arg) for arg in args]
     if any(arg is _UNKNOWN for arg in known) or not any(isinstance(arg, torch.Tensor) for arg in known):
         return
+    if _varies(args, kwargs):
+        return
     if not any(isinstance(arg, torch.Tensor | list | tuple) for arg in kwargs.values()):
         remember(result, outside(lambda: facts.op(*known, **kwargs)))
+
+
+def _varies(args: Any, kwargs: Any) -> bool:
+    """True with a number of the call, which a value would pin: `known_number` follows these."""
+    return next(numbers_in((args, kwargs)), None) is not None
 
 
 _UNKNOWN = object()

@@ -4,6 +4,7 @@
     2 * n - 1, n > 3                 i64[]: 2*s0 - 1, b8[]: s0 > 3
     y[:2 * n - 1]                    y[:2*s0 - 1], without a look at the tensor
     n.float().sqrt().item()          no symbol: the value for this call's s0, which is pinned
+    torch.tensor([3, 5, 7])[i]       likewise, once somebody asks for it
 
 Symbols are held for 0-d int64 and bool tensors, from where a number fills one, through copies, views, comparisons
 and arithmetic that wraps around as int64 does: whatever a step overflows by, the number is right again where it fits.
@@ -58,12 +59,21 @@ _KIND_OF: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.Sy
 def pinned_item(fake: FakeTensor) -> Any:
     """The one number that follows from this call's numbers, which are guarded to stay so; None if nothing follows."""
     value = _value(fake)
-    if value is None or fake.numel() != 1:
+    if value is None or value[0].numel() != 1:
+        return None
+    found = pinned_value(fake)
+    return outside(found.item)  # type: ignore[union-attr]
+
+
+def pinned_value(fake: FakeTensor) -> torch.Tensor | None:
+    """The same for all elements."""
+    value = _value(fake)
+    if value is None:
         return None
     found, numbers = value
     for number in numbers:
         _KIND_OF[type(number)](number)
-    return outside(found.item)
+    return found
 
 
 def follow(facts: OpFacts, result: Any, args: Any, kwargs: Any) -> None:
@@ -128,9 +138,11 @@ def _value(fake: FakeTensor) -> tuple[torch.Tensor, tuple[Any, ...]] | None:
 
 
 def _follow_value(facts: OpFacts, result: FakeTensor, args: Any, kwargs: Any) -> None:
-    if facts.random or facts.opaque or facts.data_shape or facts.op not in _FILLS and not any(map(_has_value, args)):
+    if facts.random or facts.opaque or facts.data_shape:
         return
-    if any(is_symbolic(size) for size in result.meta.shape) or result.numel() > _LIMIT:
+    if facts.op not in _FILLS and not any(map(_has_value, args)) and not _of_literal(args, kwargs):
+        return
+    if not 0 <= _hint_of_elements(result) <= _LIMIT:
         return
     numbers: list[Any] = []
     try:
@@ -139,6 +151,17 @@ def _follow_value(facts: OpFacts, result: FakeTensor, args: Any, kwargs: Any) ->
     except _Unknown:
         return
     result.__dict__["value"] = (outside(lambda: facts.op(*known, **named)), tuple(numbers))
+
+
+def _hint_of_elements(fake: FakeTensor) -> int:
+    """How many elements there are in this call; -1 where only the running program tells."""
+    count = 1
+    for size in fake.meta.shape:
+        hint = size.node.hint if isinstance(size, torch.SymInt) else size
+        if hint is None:
+            return -1
+        count *= hint
+    return count
 
 
 _FILLS = frozenset({aten.full.default, aten.scalar_tensor.default})
@@ -152,6 +175,12 @@ def _has_value(arg: Any) -> bool:
     if isinstance(arg, list | tuple):
         return any(map(_has_value, arg))
     return type(arg) is FakeTensor and _value(arg) is not None
+
+
+def _of_literal(args: Any, kwargs: Any) -> bool:
+    """A literal and a number of the call: `torch.tensor([1, 2, 3])[n]`."""
+    literal = any(type(arg) is FakeTensor and arg.constant is not None for arg in args)
+    return literal and any(map(is_symbolic, (*args, *kwargs.values())))
 
 
 def _known(arg: Any, numbers: list[Any]) -> Any:

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dyncomp.fake import constant, inplace, known_number, late
-from dyncomp.fake.errors import DataDependentShape, DataDependentValue
+from dyncomp.fake import composites as _composites  # noqa: F401  (fills torch's place for them)
+from dyncomp.fake import constant, inplace, known_number, late, plain_ints, tangents
+from dyncomp.fake.errors import DataDependentShape, DataDependentValue, NoShapeRule
 from dyncomp.fake.facts import QUERIES, Kind, OpFacts, facts_of
 from dyncomp.fake.infer import infer
+from dyncomp.fake.levels import Levels
 from dyncomp.fake.real import check_supported, meta_of_real
 from dyncomp.fake.stand_in import stand_in
 from dyncomp.fake.tensor import FakeStorage, FakeTensor, TensorMeta, as_result, make_fake
@@ -27,8 +29,9 @@ from dyncomp.shape.layout import Ints
 if TYPE_CHECKING:  # sympy comes with it, and static shapes never need it
     from dyncomp.shape.env import ShapeEnv
 
-# torch composes them otherwise for tensors without data: they have shape rules, and stay whole in graphs too.
-_WHOLE = frozenset({torch.ops.aten.one_hot.default})
+# torch composes them otherwise for tensors without data, or from plain sizes: they have shape rules, and stay whole in graphs too.
+_WHOLE = frozenset({torch.ops.aten.one_hot.default, torch.ops.aten.affine_grid_generator_backward.default})
+_RNN_LAYER = torch.ops.aten.mkldnn_rnn_layer.default
 _ITEM = torch.ops.aten._local_scalar_dense.default
 _COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 
@@ -50,6 +53,7 @@ class FakeMode(TorchDispatchMode):
         super().__init__()
         self.env = env
         self.takes_late = False  # numbers that only running the program gives may be in the graph
+        self.levels = Levels()  # of the program that is traced: what `run` calls, runs in them
         self.draws = False  # an operation ran that draws random numbers, or may do so out of sight
         self._dispatchers: list[Any] = []
         # Weak in the tensors, so that a mode never keeps a user's data alive.
@@ -104,9 +108,22 @@ class FakeMode(TorchDispatchMode):
         self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Calls `fn` under this mode."""
+        whole = self.whole(fn, args, kwargs or {})
+        if whole is not None:
+            return whole
         fn = stand_in(fn)
+        if self.levels.concern(fn):
+            with self.levels.entered(), self:
+                return fn(*args, **(kwargs or {}))
         with self:
             return fn(*args, **(kwargs or {}))
+
+    def whole(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call that would pin a number of the call in torch's argument parser; None for all others."""
+        if self.env is None or self.levels:
+            return None
+        call = plain_ints.operation(fn, args, kwargs)
+        return None if call is None else self.__torch_dispatch__(call[0], (), call[1], call[2])
 
     def __enter__(self) -> FakeMode:
         if self.env is not None:
@@ -145,6 +162,10 @@ class FakeMode(TorchDispatchMode):
             return facts.op._op_dk(_COMPOSITE_KEY, *args, **kwargs)
 
     def _functional(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
+        if facts.op in tangents.FORMS:
+            formed = self._form(facts, args, kwargs)
+            if formed is not NotImplemented:
+                return formed
         known = constant.evaluate(facts, args, kwargs)
         if known is None:
             known = self._known_item(facts, args)
@@ -156,11 +177,16 @@ class FakeMode(TorchDispatchMode):
         for position in facts.hidden:
             if position < len(args) and type(args[position]) is FakeTensor:
                 args[position].fake_storage.version += 1
-        result = self._wrap(infer(facts.op, self.metas(args), self.metas(kwargs)), None)
+        result = self._wrap(infer(facts.op, self.metas(args), self.metas(kwargs)), None, facts.op is tangents.ZEROS_WITHOUT_MEMORY)
         constant.follow(facts, result, args, kwargs)
         if self.env is not None:
             known_number.follow(facts, result, args, kwargs)
         return result
+
+    def _form(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
+        """The operation as others that the mode sees; NotImplemented where it stays what it is."""
+        with self:
+            return tangents.FORMS[facts.op](*args, **kwargs)
 
     def _known_item(self, facts: OpFacts, args: Any) -> Any:
         """The number that reading a tensor gives, where it follows from the numbers of the call."""
@@ -180,7 +206,7 @@ class FakeMode(TorchDispatchMode):
             base = self.from_real(base)
             args = (base, *args[1:])
         result = infer(facts.op, self.metas(args), self.metas(kwargs))
-        fake = self._wrap(result, base.fake_storage)
+        fake = self._wrap(result, base.fake_storage, base._is_zerotensor())
         constant.view(facts, base, fake, args, kwargs)
         if self.env is not None:
             known_number.follow(facts, fake, args, kwargs)
@@ -194,6 +220,8 @@ class FakeMode(TorchDispatchMode):
 
     def _late_result(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:
         """Metadata of a result with a number that only running the operation gives; None for all other operations."""
+        if facts.op is _RNN_LAYER and torch.is_grad_enabled() and any(type(a) is FakeTensor and a.requires_grad for a in args):
+            raise NoShapeRule(str(facts.op), "how much a recurrent layer keeps for its backward shows when it runs")
         if not facts.data_value and (not facts.data_shape or constant.has_static_shape(facts, args)):
             return None
         can = self.takes_late and late.allowed(facts)
@@ -220,14 +248,14 @@ class FakeMode(TorchDispatchMode):
             return self.from_real(value).meta
         return value
 
-    def _wrap(self, result: Any, storage: FakeStorage | None) -> Any:
+    def _wrap(self, result: Any, storage: FakeStorage | None, zero: bool = False) -> Any:
         kind = type(result)
         if kind is TensorMeta:
-            return make_fake(result, storage)
+            return make_fake(result, storage, zero=zero)
         if kind is tuple:
-            return tuple([self._wrap(item, storage) for item in result])
+            return tuple([self._wrap(item, storage, zero) for item in result])
         if kind is list:
-            return [self._wrap(item, storage) for item in result]
+            return [self._wrap(item, storage, zero) for item in result]
         return result
 
 

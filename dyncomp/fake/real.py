@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.autograd import forward_ad
 
 from dyncomp.fake.errors import UnsupportedTensor
 from dyncomp.fake.tensor import TensorMeta
@@ -24,6 +25,10 @@ def check_supported(tensor: torch.Tensor) -> None:
         raise UnsupportedTensor("tensor", f"layout {tensor.layout}")
     if tensor.is_quantized or tensor.is_nested:
         raise UnsupportedTensor("tensor", "quantised or nested")
+    if tensor._is_zerotensor():
+        raise UnsupportedTensor("tensor", "zeros without memory")
+    if forward_ad._current_level >= 0 and torch._VF._unpack_dual(tensor, level=forward_ad._current_level)[1] is not None:
+        raise UnsupportedTensor("tensor", "a dual tensor of forward-mode differentiation")
     if tensor.is_conj() or tensor.is_neg():
         raise UnsupportedTensor("tensor", "a lazy conjugate or negative view")
 

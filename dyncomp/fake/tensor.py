@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from dyncomp.fake.errors import DataDependentValue
-from dyncomp.shape.layout import Ints
+from dyncomp.shape.layout import Ints, known_equal
 from dyncomp.shape.symbolic import number_key
 
 
@@ -42,12 +42,15 @@ class TensorMeta:
         return self._key
 
     def same_layout(self, other: TensorMeta) -> bool:
-        """Equal in all that a computation on the data can see (the offset is where the data starts)."""
+        """Equal in all that a computation on the data can see (the offset is where the data starts), by what is known:
+        asks nothing of sizes.
+        """
         return (
-            self.shape == other.shape
-            and self.strides == other.strides
-            and self.dtype == other.dtype
+            self.dtype == other.dtype
             and self.device == other.device
+            and len(self.shape) == len(other.shape)
+            and all(map(known_equal, self.shape, other.shape))
+            and all(map(known_equal, self.strides, other.strides))
         )
 
     def __repr__(self) -> str:
@@ -101,13 +104,21 @@ class FakeTensor(torch.Tensor):
         return f"FakeTensor({tuple(self.shape)}, stride={self.stride()}, {self.dtype}, {self.device})"
 
 
+_ZERO: dict[str, Any] = {"_extra_dispatch_keys": torch._C.DispatchKeySet(torch._C.DispatchKey.ZeroTensor)}
+
+
 def make_fake(
     meta: TensorMeta,
     storage: FakeStorage | None = None,
     requires_grad: bool = False,
     constant: torch.Tensor | None = None,
+    zero: bool = False,
 ) -> FakeTensor:
-    """A fresh FakeTensor of this metadata; without `storage`, one that aliases nothing."""
+    """A fresh FakeTensor of this metadata; without `storage`, one that aliases nothing.
+
+    `zero`: it stands for autograd's zeros without memory, and torch's own kernels for these compute with it: their product with
+    inf is 0, and a sum with them copies the other operand.
+    """
     fake = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
         FakeTensor,
         meta.shape,
@@ -117,6 +128,7 @@ def make_fake(
         device=meta.device,
         requires_grad=requires_grad,
         storage_size=0,
+        **(_ZERO if zero else {}),
     )
     fields = fake.__dict__
     fields["meta"] = meta

@@ -23,7 +23,7 @@ from typing import Any
 
 from dyncomp.bytecode import spell
 from dyncomp.bytecode.assemble import Layout, assemble
-from dyncomp.bytecode.continuation import trampoline
+from dyncomp.bytecode.continuation_writer import trampoline
 from dyncomp.bytecode.instruction import Handler, Instruction, Positions
 from dyncomp.errors import InternalError
 from dyncomp.guards.source import Const, Func, Source

@@ -35,6 +35,7 @@ from dyncomp.interp.replay import replay
 from dyncomp.interp.resume import can_continue, emit_break, is_step
 from dyncomp.interp.sizes import Sizes
 from dyncomp.interp.trace import Trace
+from dyncomp.values.backward_trace import modules_of
 from dyncomp.values.base import PyRaise, Unreconstructible, Value
 from dyncomp.values.exception import ExceptionValue
 
@@ -198,10 +199,6 @@ def _refuse_open_generators(trace: Trace) -> None:
 def _finish(trace: Trace, result: Value | None, record: BreakRecord | None) -> FrameTrace:
     _refuse_open_generators(trace)
     trace.checks.finish()
-    if trace.checks.assumed and trace.writes():
-        backend = getattr(trace.context, "backend", None)
-        if not getattr(backend, "native", False):  # it writes as it goes, so the frame could not run again
-            raise GraphBreak("data-dependent-shape", "a number that was assumed to be no 0 or 1, in a graph that writes to an input")
     settle_numbers(trace.graph)
     inputs = trace.inputs
     while True:
@@ -237,7 +234,7 @@ def _finish(trace: Trace, result: Value | None, record: BreakRecord | None) -> F
             if all(node is not entry[0] for entry in inputs):
                 trace.graph.erase_node(node)
         trace.graph.output(tuple(builder.outputs))
-        done.graph = fx.GraphModule(torch.nn.Module(), trace.graph, "Captured")
+        done.graph = fx.GraphModule(modules_of(trace), trace.graph, "Captured")
         done.graph.meta["writes"] = trace.writes()
         done.example_inputs = [real for _, _, real, _ in inputs]
         done.fake_inputs = [fake for _, _, _, fake in inputs]

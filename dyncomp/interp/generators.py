@@ -117,9 +117,15 @@ class GeneratorValue(IteratorValue):
         return self.resume(tx, value)
 
     @builtin_method("throw")
-    def _throw(self, tx: Tracer, error: Value) -> Value:
+    def _throw(self, tx: Tracer, error: Value, given: Value | None = None, traceback: Value | None = None) -> Value:
+        """`throw(error)`, or in the older form `throw(class, error, traceback)`, as contextlib calls it up to Python 3.11."""
         if not isinstance(error, ExceptionValue):
-            error = tx.call(error, [])
+            if isinstance(given, ExceptionValue) and issubclass(given.python_type(), error.as_constant()):
+                error = given
+            elif given is None or given.is_constant() and given.as_constant() is None:
+                error = tx.call(error, [])
+            else:
+                raise GraphBreak("generator", "throw() of a class with arguments for it")
         if not isinstance(error, ExceptionValue):
             raise GraphBreak("generator", "throw() of something that is not an exception")
         return self.throw(tx, error)

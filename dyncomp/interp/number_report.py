@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # sympy comes with it, and static shapes never need it
     from dyncomp.shape.env import ShapeEnv
 
 _PINNED = "write the line so that it does not need the number itself (no loop over it, no text or key made of it, no comparison), or leave it"
+_OFFSET = "read no storage_offset() and give as_strided no offset, or clone the tensor before the call: a copy starts at 0"
 _CURES = {
     "plain": "dynamic=True, dyncomp.mark_dynamic, or a later call with another number",
     "special": "0 and 1 are special: dyncomp.mark_unbacked keeps them open",
@@ -43,6 +44,12 @@ class NumberReport:
 def plain_number(origin: Any, value: Any, why: str) -> NumberReport:
     """`why`: a key of the cures above."""
     return NumberReport(str(origin), value, "plain", cure=_CURES[why])
+
+
+def pinned_offset_number(source: Any, value: int, line: tuple[str, int] | None) -> NumberReport:
+    """A storage offset, which is a plain number in every graph. `line`: of the program, that needed it."""
+    by = f"{source}.storage_offset() == {value}" + (f"  ({line[0]}:{line[1]})" if line else "")
+    return NumberReport(f"{source}.storage_offset()", value, "pinned", "", (by,), _OFFSET)
 
 
 def symbolic_number(env: ShapeEnv, origin: Any, value: Any) -> NumberReport:

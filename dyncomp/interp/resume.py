@@ -16,17 +16,9 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 
 from dyncomp.bytecode.canonical import Op, canonical
-from dyncomp.bytecode.continuation import (
-    FIRST_ARGUMENT,
-    Point,
-    can_continue,
-    closure_names,
-    is_resume,
-    is_step,
-    locate,
-    parameters,
-    step_code,
-)
+from dyncomp.bytecode.continuation import can_continue, is_resume, is_step, locate, step_code
+from dyncomp.bytecode.frame_facts import FIRST_ARGUMENT, closure_names, parameters
+from dyncomp.bytecode.frame_point import Point
 from dyncomp.bytecode.handled import handled_slots
 from dyncomp.interp.emit import RunBuilder
 from dyncomp.values.base import Value

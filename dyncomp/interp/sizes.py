@@ -2,10 +2,10 @@
 
     dynamic=False   none, unless marked
     dynamic=None    those that differ from an earlier compile of the same code, by source (`varied.py`)
-    dynamic=True    all sizes and ints that the call brings; parameters and buffers of modules stay as they are;
-                    floats, strides, and ints of other objects once they differ from an earlier compile
+    dynamic=True    all sizes, ints and floats that the call brings; parameters and buffers of modules stay as they are;
+                    strides, and numbers of other objects once they differ from an earlier compile
 
-Sizes 0 and 1 are never symbolic. `Sizes` also turns what the env learned into the guard that ends the list.
+Sizes that are equal in the first call are numbers of their own, unless the knob `duck_sizes` is on. Sizes 0 and 1 are never symbolic. `Sizes` also turns what the env learned into the guard that ends the list.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dyncomp.guards.record import GuardRecord
 from dyncomp.guards.source import Const, DictItem, InstanceDict, Local, Source, TupleItem
 from dyncomp.guards.source import ListItem as ListItemSource
 from dyncomp.interp import varied
-from dyncomp.interp.number_report import NumberReport, plain_number, symbolic_number
+from dyncomp.interp.number_report import NumberReport, pinned_offset_number, plain_number, symbolic_number
 from dyncomp.shape.errors import MarkError
 from dyncomp.shape.symbolic import guard_program, is_symbolic, layout_of, new_env
 
@@ -52,6 +52,7 @@ class Sizes:
         if self.dynamic is None and self._varied is not None and self._varied.static:
             self.dynamic, self._varied = False, None
         self._met: list[tuple[Number, Any, Any, str]] = []  # origin, value, what it is taken for, why it is plain
+        self._offsets: dict[Source, NumberReport] = {}
         self.opened = False  # a number is symbolic that neither a mark nor dynamic=True asked for
         self._fake_mode, self._duck = fake_mode, duck and config.duck_sizes
         self.env: ShapeEnv | None = None
@@ -95,7 +96,7 @@ class Sizes:
         def size_at(dim: int) -> Any:
             if dim not in symbolic:
                 return sizes[dim]
-            return _create(env, sizes[dim], Number(source, "size", dim), marks.get(dim), apart)
+            return _create(env, sizes[dim], Number(source, "size", dim), marks.get(dim), apart, self.dynamic is True)
 
         def stride_at(dim: int) -> Any:
             if rank + dim not in open_dims:
@@ -129,7 +130,7 @@ class Sizes:
     def number(self, value: int | float, source: Source) -> Any:
         """A torch.SymInt or SymFloat for an outside number, or None where it stays plain."""
         kind = "float" if isinstance(value, float) else "int"
-        at_once = kind == "int" and _is_given(source)
+        at_once = _is_given(source)
         origin = Number(source, kind)
         if not self._open(f"{kind} {source}", (value,), int(at_once)):
             self._met.append((origin, value, value, "plain"))
@@ -138,11 +139,10 @@ class Sizes:
             real = self.begin().create_float(value, origin)
             self._met.append((origin, value, real, "plain"))
             return real
-        # What is known to vary is not special at 0 and 1; ints that equal a size by chance are numbers of their own.
-        special = self.dynamic is True
-        number = self.begin().create_int(value, origin, low=-math.inf, duck=False, special=special)
-        self._met.append((origin, value, number, "special"))
-        return None if isinstance(number, int) else number
+        # Ints are not special at 0 and 1; those that equal a size by chance are numbers of their own.
+        number = self.begin().create_int(value, origin, low=-math.inf, duck=False, special=False)
+        self._met.append((origin, value, number, "plain"))
+        return None if isinstance(number, int) else number  # beyond what the engine counts
 
     def took_equals_for_one(self) -> bool:
         """True if numbers that happen to be equal in this call were taken for one, and that one was pinned."""
@@ -176,7 +176,12 @@ class Sizes:
                 found.append(symbolic_number(self.env, origin, value))
             elif why != "held" and (origin.what == "size" or _is_given(origin.source)):
                 found.append(plain_number(origin, value, why))
-        return found
+        return found + list(self._offsets.values())
+
+    def note_offset(self, source: Source, value: int) -> None:
+        """The program reads where a tensor starts in its storage, or counts from there: guarded to stay so."""
+        if source not in self._offsets:
+            self._offsets[source] = pinned_offset_number(source, value, self._asker())
 
     def settle(self) -> None:
         """The frame is traced: later questions come from no line of it, and nothing of the trace is kept alive."""
@@ -187,9 +192,9 @@ class Sizes:
         self._asker = lambda: ("?", 0)
 
 
-def _create(env: ShapeEnv, size: int, origin: Number, mark: size_marks.SizeMark | None, apart: set[Any]) -> Any:
+def _create(env: ShapeEnv, size: int, origin: Number, mark: size_marks.SizeMark | None, apart: set[Any], duck: bool) -> Any:
     if mark is None:
-        return env.create_int(size, origin, apart=apart)
+        return env.create_int(size, origin, duck=duck, apart=apart)
     if mark.kind == "unbacked":
         low, high = (0 if mark.low is None else mark.low), mark.high
         if size < low or high is not None and size > high:

@@ -30,12 +30,13 @@ from dyncomp.shape.symbolic import is_symbolic
 from dyncomp.values import registry
 from dyncomp.values.base import PyRaise, Value
 from dyncomp.values.builtin import BuiltinValue
+from dyncomp.values.class_facts import HEAP_TYPE
 from dyncomp.values.constant import ConstantValue, fold_call
 from dyncomp.values.exception import ExceptionValue
 from dyncomp.values.function import BoundMethodValue, FunctionValue
-from dyncomp.values.instance import HEAP_TYPE, OpaqueValue
 from dyncomp.values.klass import ClassValue
 from dyncomp.values.mapping import DictValue
+from dyncomp.values.opaque import OpaqueValue
 from dyncomp.values.pymodule import PyModuleValue
 from dyncomp.values.sequence import ListValue, TupleValue
 from dyncomp.values.sets import SetValue

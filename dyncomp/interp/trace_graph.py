@@ -46,6 +46,7 @@ class TraceGraph(abc.ABC):
         self.sizes = Sizes(context, code, self.user_line, self.fake_mode, duck)
         self._numbers = NumberNodes(self.graph, self._tensor_node, self._int_node)
         self.checks = RuntimeChecks(self.graph, self._numbers, self.sizes)
+        self._wrote = False  # some operation so far wrote to an input
         self.frames: list[Frame] = []
         self.inputs: list[tuple[fx.Node, Source, Any, Any]] = []  # node, source, real tensor, fake
         self.may_fail = False  # the graph holds an operation whose errors depend on data
@@ -102,6 +103,7 @@ class TraceGraph(abc.ABC):
             tensors.append((value.source, value.real()))  # type: ignore[attr-defined]
         for source, real in tensors:
             self.guard(source, "int_program", pinned_offset(source, int(real.storage_offset())))
+            self.sizes.note_offset(source, int(real.storage_offset()))
 
     def graph_call(self, fn: Any, args: Sequence[Value], kwargs: dict[str, Value] | None = None) -> Value:
         if len(self.graph.nodes) > config.graph_limit:
@@ -114,14 +116,30 @@ class TraceGraph(abc.ABC):
         if "as_strided" in str(_name(fn)) and (len(fx_args) > 3 or fx_kwargs.get("storage_offset") is not None):
             self.pin_offsets()  # it counts from the start of the storage
         result = self._run_on_fakes(fn, fx_args, fx_kwargs)
-        self.checks.add()  # before the operation that relies on them
+        self.add_checks(fn)
+        if not self._wrote and _may_write(fn, kwargs):
+            self._wrote = self.writes()
         kind = "call_method" if isinstance(fn, str) else "call_function"
         node = self.graph.create_node(kind, fn, fx_args, fx_kwargs)
         self._note_failing(may_fail(fn, fx_args), fn)
         return self.result(node, result)
 
+    def add_checks(self, fn: Any) -> None:
+        """Run-time checks come before the operation that relies on them. Where one fails the frame runs again, which needs that
+        nothing was written yet: graphs that are run node by node write as they go.
+        """
+        made = self.checks.made
+        self.checks.add()
+        if self.checks.made > made and self._wrote and self._may_run_node_by_node():
+            raise GraphBreak("data-dependent-shape", f"a run-time check for {_name(fn)} after a write to an input")
+
+    def _may_run_node_by_node(self) -> bool:
+        if not getattr(getattr(self.context, "backend", None), "writes_last", False):
+            return True
+        return torch.is_grad_enabled() and any(isinstance(f, FakeTensor) and f.requires_grad for *_, f in self.inputs)
+
     def _note_failing(self, may_fail: bool, fn: Any) -> None:
-        caught = any(frame.op.handler is not None for frame in self.frames)
+        caught = any(frame.op.handler is not None and not _only_leaves_levels(frame) for frame in self.frames)
         backend = getattr(self.context, "backend", None)
         if may_fail and caught and self.writes() and not getattr(backend, "writes_last", False):
             raise GraphBreak("caught-error", f"{_name(fn)} may raise inside a try or with, after a write to an input")
@@ -192,6 +210,17 @@ class TraceGraph(abc.ABC):
             if is_own_fault(error):
                 raise InternalError(f"{_name(fn)} on tensors without data: {type(error).__name__}: {error}") from error
             self.raise_real(error)
+
+
+def _may_write(fn: Any, kwargs: Any) -> bool:
+    """By its name: in-place methods and operators, assignments to items, `out=`."""
+    name = str(_name(fn))
+    return name.endswith("_") or name == "setitem" or getattr(operator, name, None) is fn and name.startswith("i") or bool(kwargs and "out" in kwargs)
+
+
+def _only_leaves_levels(frame: Frame) -> bool:
+    """True in torch's code of function transforms: its `with` blocks put back what a graph that raises puts back anyway."""
+    return str(frame.function.globals.get("__name__")).startswith("torch._functorch.")
 
 
 def _example(node: fx.Node) -> Any:

@@ -41,9 +41,10 @@ class Seen:
 
     def meet(self, numbers: Numbers) -> bool:
         """True if more positions vary than before."""
-        if len(numbers) != self.count:
-            self.count, self.numbers, self.varied = len(numbers), None, set()
         before = len(self.varied)
+        if len(numbers) != self.count:  # a tensor of another rank: nothing tells which of its sizes will stay
+            self.count, self.numbers, self.varied = len(numbers), None, set(range(len(numbers) // 2))
+            before = -1
         if self.numbers is not None:
             pairs = zip(self.numbers, numbers, strict=True)
             self.varied.update(i for i, (old, new) in enumerate(pairs) if not _equal(old, new))
@@ -163,7 +164,7 @@ def _load(code: types.CodeType) -> dict[str, Seen]:
         return {key: _checked(*row) for key, row in json.loads(path.read_text()).items()}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         _tell("damaged", f"dyncomp: {path} is damaged and ignored: {type(error).__name__}: {error}")
         return {}
 

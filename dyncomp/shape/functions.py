@@ -16,6 +16,7 @@ import sympy
 from sympy.logic.boolalg import BooleanFunction
 
 from dyncomp.shape.int_program import bits_of_float, float_of_bits
+from dyncomp.shape.ops import OTHER_MATH
 
 Expr = Any  # sympy ships no types
 
@@ -231,6 +232,7 @@ def _family(base: type, arity: int, names: str) -> dict[str, Any]:
 
 FLOAT_FUNCTIONS: dict[str, Any] = {
     **_family(FloatFunction, 1, "tofloat fneg fabs fsqrt fcos fcosh fsin fsinh ftan ftanh fasin facos fatan flog2"),
+    **_family(FloatFunction, 1, " ".join(f"f{name}" for name in OTHER_MATH)),
     **_family(FloatFunction, 2, "truediv fadd fsub fmul fdiv ffloordiv fmod fpow fmin fmax"),
     **_family(IntFunction, 1, "ffloor fceil ftrunc fround"),
     **_family(BoolFunction, 2, "feq flt fle"),

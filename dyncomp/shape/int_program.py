@@ -23,6 +23,7 @@ from typing import Any
 from dyncomp.shape import ops
 
 Instruction = tuple[Any, ...]
+Readings = dict[Any, tuple[Any, int, int]]  # symbol -> (input, scale, shift): the input brings scale * symbol + shift
 
 
 @dataclasses.dataclass(frozen=True)

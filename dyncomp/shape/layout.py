@@ -69,11 +69,11 @@ def countable(shape: Sequence[int]) -> bool:
 
 def contiguous_strides(shape: Sequence[int]) -> Ints:
     """Row-major strides; a dimension of size 0 counts as 1, as in eager."""
-    strides = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step = step * at_least_one(size)
+    if not shape:
+        return ()
+    strides = [1]
+    for size in reversed(shape[1:]):  # of the outermost size nothing is asked
+        strides.append(strides[-1] * at_least_one(size))
     strides.reverse()
     return tuple(strides)
 
@@ -90,6 +90,8 @@ def channels_last_strides(shape: Sequence[int]) -> Ints:
 
 
 def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    if _is_product_of_sizes(shape, strides):
+        return True
     if any(late(size) for size in shape):
         # With a size 0 every layout is contiguous, so its dimension may count as 1 as it does in contiguous strides.
         if 0 in [size for size in shape if not late(size)]:
@@ -101,6 +103,17 @@ def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
         if not _same_stride(stride, expected) and not is_one(size):
             return has_zero(shape)
         expected = expected * at_least_one(size)
+    return True
+
+
+def _is_product_of_sizes(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Each stride is the product of the sizes after it, by what is known: contiguous, also where one of them is 0."""
+    expected = 1
+    for place in range(len(shape) - 1, -1, -1):
+        if not known_equal(strides[place], expected):
+            return False
+        if place:
+            expected = expected * shape[place]
     return True
 
 
@@ -116,20 +129,33 @@ def _same(a: int, b: int) -> bool:
 
 def _same_stride(a: int, b: int) -> bool:
     """Equal; strides that may differ are assumed to."""
-    return a == b if not late(a) and not late(b) else _known_equal(a, b) or not assumed(a != b)
+    return a == b if not late(a) and not late(b) else known_equal(a, b) or not assumed(a != b)
 
 
 def same_shape(a: Sequence[int], b: Sequence[int]) -> bool:
     """Equal as far as is known: of numbers that only the running program tells nothing is asked."""
     if len(a) != len(b):
         return False
-    return all(x is y or (_known_equal(x, y) if late(x) or late(y) else x == y) for x, y in zip(a, b, strict=True))
+    return all(x is y or (known_equal(x, y) if late(x) or late(y) else x == y) for x, y in zip(a, b, strict=True))
 
 
-def _known_equal(a: int, b: int) -> bool:
-    """Equal by what is known without running the program."""
-    equal: Any = a == b
-    return bool(equal.node.statically_known_true("", 0)) if isinstance(equal, torch.SymBool) else equal  # type: ignore[no-any-return]
+def known_equal(a: int, b: int) -> bool:
+    """Equal by what is known already: asks nothing, so that no guard comes of it."""
+    return a is b or _known(a == b)
+
+
+def _known(truth: Any) -> bool:
+    return bool(truth.node.statically_known_true("", 0)) if isinstance(truth, torch.SymBool) else truth
+
+
+def known_row_major(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Contiguous by what is known already; asks nothing."""
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if not known_equal(stride, expected) or not _known(size != 0):
+            return False
+        expected = expected * size
+    return True
 
 
 def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
@@ -226,9 +252,16 @@ def _compare(shape: Sequence[int], operands: Sequence[Sequence[int]], first: int
             return -1
         if a > b:
             return 1
-        if shape[first] > shape[second]:
+        if _larger(shape[first], shape[second]):
             return 1
     return 0
+
+
+def _larger(a: int, b: int) -> bool:
+    """a > b; of a size that only the running program tells it is assumed that it is neither 0 nor, as the larger one, 1."""
+    if late(b) and not late(a) and a == 1:
+        return not assumed(b >= a)
+    return assumed(a > b) if late(a) and not late(b) and b == 1 else a > b
 
 
 def _compare_late(a: int, b: int) -> int:
@@ -237,7 +270,7 @@ def _compare_late(a: int, b: int) -> int:
         return 0 if b == 0 else 1 if assumed(a > b) else -1
     if not late(a):
         return 0 if a == 0 else -1 if assumed(a < b) else 1
-    if _known_equal(a, b):
+    if known_equal(a, b):
         return 0
     return -1 if a < b else 1
 
@@ -269,6 +302,8 @@ def broadcast(shapes: Sequence[Ints]) -> Ints | None:
         for i, size in enumerate(shape):
             have = result[skip + i]
             if have is size or not isinstance(size, torch.SymInt) and size == 1:
+                continue
+            if isinstance(have, torch.SymInt) and isinstance(size, torch.SymInt) and known_equal(have, size):
                 continue
             if not isinstance(have, torch.SymInt) and have == 1:
                 result[skip + i] = size
@@ -303,7 +338,7 @@ def elementwise_strides(shape: Ints, operands: Sequence[tuple[Ints, Ints]]) -> I
 def _expanded_strides(shape: Ints, operand_shape: Ints, strides: Ints) -> Ints:
     skip = len(shape) - len(operand_shape)
     inner = [
-        0 if is_one(size) and not is_one(shape[skip + i]) else stride
+        0 if not known_equal(size, shape[skip + i]) and is_one(size) and not is_one(shape[skip + i]) else stride
         for i, (size, stride) in enumerate(zip(operand_shape, strides, strict=True))
     ]
     return (0,) * skip + tuple(inner)

@@ -446,5 +446,5 @@ def _math_method(name: str) -> Callable[[SymNode], SymNode]:
     return method
 
 
-for _name in ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2"):
+for _name in ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2", *ops.OTHER_MATH):
     setattr(SymNode, f"sym_{_name}", _math_method(_name))

@@ -51,13 +51,18 @@ OPS: dict[str, Callable[..., Any]] = {
     "ffloor": math.floor, "fceil": math.ceil, "ftrunc": math.trunc, "fround": round,
     "fsqrt": math.sqrt, "fcos": math.cos, "fcosh": math.cosh, "fsin": math.sin, "fsinh": math.sinh,
     "ftan": math.tan, "ftanh": math.tanh, "fasin": math.asin, "facos": math.acos, "fatan": math.atan,
-    "flog2": math.log2,
+    "flog2": math.log2, "fexp": math.exp, "fexp2": math.exp2, "fexpm1": math.expm1, "flog": math.log, "flog10": math.log10,
+    "flog1p": math.log1p, "fcbrt": math.cbrt, "fasinh": math.asinh, "facosh": math.acosh, "fatanh": math.atanh,
+    "ferf": math.erf, "ferfc": math.erfc,
 }  # fmt: skip
 
 # Operations that Python refuses for some operands: a trace that computed one holds only where it is defined.
 PARTIAL = frozenset(
-    "pow shl shr fdiv ffloordiv fmod fpow ffloor fceil ftrunc fround fsqrt fcos fcosh fsin fsinh ftan fasin facos flog2".split()
+    "pow shl shr fdiv ffloordiv fmod fpow ffloor fceil ftrunc fround fsqrt fcos fcosh fsin fsinh ftan fasin facos flog2 "
+    "fexp fexp2 fexpm1 flog flog10 flog1p facosh fatanh".split()
 )
+# Functions of `math` for which torch has no `torch._sym_<name>`.
+OTHER_MATH = "exp exp2 expm1 log log10 log1p cbrt asinh acosh atanh erf erfc".split()
 _ERRORS = (ZeroDivisionError, ValueError, OverflowError, TypeError)
 
 

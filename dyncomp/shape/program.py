@@ -11,11 +11,14 @@ from typing import Any
 
 import sympy
 
-from dyncomp.shape.env import SIZE_LIMIT, Defined, PinnedFloat, ShapeEnv, ShapeGuard
+from dyncomp.shape.env import ShapeEnv
 from dyncomp.shape.functions import FALSE, TRUE, Expr, FloatConstant, IsPositive, IsZero, float_constant
-from dyncomp.shape.int_program import Instruction, Program
+from dyncomp.shape.int_program import Instruction, Program, Readings
+from dyncomp.shape.questions import ShapeGuard
 from dyncomp.shape.relation import equal
-from dyncomp.shape.symbolic import Readings
+from dyncomp.shape.symbols import SIZE_LIMIT
+from dyncomp.shape.truths import Defined, PinnedFloat
+from dyncomp.shape.words import words
 
 _REGISTER = 2**63 - 2  # any number that an input can hold is within
 
@@ -186,7 +189,7 @@ def _guard_program(env: ShapeEnv, guards: Sequence[ShapeGuard]) -> Program | Non
         if low is not None or high is not None:
             compiler.require(text, "require_range", compiler.input(info.origin), low, high)
     for origin, value in env.equalities:
-        text = f"{origin} == {value}"
+        text = f"{origin} == {words(value)}"
         if value.is_Integer:
             compiler.require(text, "require_range", compiler.input(origin), int(value), int(value))
         else:

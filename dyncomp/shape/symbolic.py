@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dyncomp.shape.int_program import Program
-from dyncomp.shape.ops import OPS
+from dyncomp.shape.int_program import Program, Readings
+from dyncomp.shape.ops import OPS, OTHER_MATH
 
 if TYPE_CHECKING:  # sympy comes with it, and static shapes never need it
     from dyncomp.shape.env import ShapeEnv
 
-Readings = dict[Any, tuple[Any, int, int]]
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -35,15 +34,45 @@ def select(condition: Any, a: Any, b: Any) -> Any:
     return torch.SymInt(node) if node.is_int() else torch.SymFloat(node)
 
 
+def _math_function(name: str) -> Callable[[Any], Any]:
+    def function(number: Any) -> Any:
+        if isinstance(number, (torch.SymInt, torch.SymFloat)):
+            return torch.SymFloat(getattr(number.node, f"sym_{name}")())
+        return getattr(math, name)(number)
+
+    function.__name__ = function.__qualname__ = f"sym_{name}"
+    return function
+
+
+# As `torch._sym_cos` and its like: for plain and symbolic numbers.
+MATH_FUNCTIONS: dict[str, Callable[[Any], Any]] = {name: _math_function(name) for name in OTHER_MATH}
+
+
+def float_min(a: Any, b: Any) -> Any:
+    """Python's `min`: the first of them unless the second is less, so nan and -0.0 count."""
+    return _ordered("sym_min", a, b) if is_symbolic(a) or is_symbolic(b) else min(a, b)
+
+
+def float_max(a: Any, b: Any) -> Any:
+    return _ordered("sym_max", a, b) if is_symbolic(a) or is_symbolic(b) else max(a, b)
+
+
+def _ordered(name: str, a: Any, b: Any) -> Any:
+    wrap = (a if is_symbolic(a) else b).node.wrap_float
+    first, second = (n.node if is_symbolic(n) else wrap(n) for n in (a, b))
+    return torch.SymFloat(getattr(first, name)(second))
+
+
 # The operations of integer programs as functions that take plain and symbolic numbers alike and decide nothing.
 NUMBER_FUNCTIONS: dict[str, Callable[..., Any]] = {
     **OPS,
-    "min": torch.sym_min, "max": torch.sym_max, "fmin": torch.sym_min, "fmax": torch.sym_max, "pow": operator.pow,
+    "min": torch.sym_min, "max": torch.sym_max, "fmin": float_min, "fmax": float_max, "pow": operator.pow,
     "shl": operator.lshift, "shr": operator.rshift, "not": torch.sym_not, "and": operator.and_, "or": operator.or_,
     "select": select, "tofloat": torch.sym_float, "truediv": operator.truediv, "fpow": operator.pow,
     "ffloor": math.floor, "fceil": math.ceil, "ftrunc": math.trunc, "fround": round, "fsqrt": torch.sym_sqrt,
     **{f"f{name}": getattr(torch, f"_sym_{name}") for name in
        ("cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2")},
+    **{f"f{name}": function for name, function in MATH_FUNCTIONS.items()},
 }  # fmt: skip
 
 

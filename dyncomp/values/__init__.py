@@ -21,9 +21,12 @@ from dyncomp.values import (
     lru_cache,
     mapping,
     nn_module,
+    opaque,
     optimizer,
     pymodule,
     reference,
+    scans,
+    script_function,
     sequence,
     sets,
     sym_number,
@@ -34,6 +37,8 @@ from dyncomp.values import (
     torch_checks,
     torch_function,
     torch_tensor,
+    transforms,
+    transforms_autograd,
 )
 
 __all__ = [
@@ -50,6 +55,7 @@ __all__ = [
     "exception",
     "function",
     "instance",
+    "opaque",
     "iterators",
     "klass",
     "late",
@@ -60,6 +66,8 @@ __all__ = [
     "optimizer",
     "pymodule",
     "reference",
+    "scans",
+    "script_function",
     "sequence",
     "sets",
     "sym_number",
@@ -70,4 +78,6 @@ __all__ = [
     "torch_checks",
     "torch_function",
     "torch_tensor",
+    "transforms",
+    "transforms_autograd",
 ]

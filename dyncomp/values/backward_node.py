@@ -18,7 +18,9 @@ _watchers: list[list[set[Any]]] = []
 
 
 def gradients(retain: bool, loss: torch.Tensor, gradient: torch.Tensor | None, *leaves: torch.Tensor) -> list[Any]:
-    """One gradient a leaf; the leaves are all reachable. `gradient` None: of a scalar. Raises what eager raises."""
+    """One gradient a leaf, none of them a view; the leaves are all reachable. `gradient` None: of a scalar. Raises what eager
+    raises.
+    """
     if gradient is None:
         if loss.numel() != 1:
             raise RuntimeError("grad can be implicitly created only for scalar outputs")
@@ -27,7 +29,8 @@ def gradients(retain: bool, loss: torch.Tensor, gradient: torch.Tensor | None, *
     for watcher in _watchers:
         watcher.append(history(loss))
     run = torch.autograd.Variable._execution_engine.run_backward
-    return list(run((loss,), (gradient,), retain, False, leaves, True, accumulate_grad=False))
+    found = run((loss,), (gradient,), retain, False, leaves, True, accumulate_grad=False)
+    return [one.detach() if one._is_view() else one for one in found]
 
 
 def history(tensor: torch.Tensor) -> set[Any]:

@@ -29,6 +29,7 @@ from typing import Any, NoReturn, Protocol
 
 from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import Source
+from dyncomp.values.operator_slots import compares, computes
 
 ABSENT: Any = type("Absent", (), {"__repr__": lambda self: "<absent>", "__slots__": ()})()
 
@@ -79,6 +80,9 @@ class Tracer(Protocol):
     def pin_offsets(self, value: Value | None = None) -> None:
         """What follows depends on the storage offsets of outside tensors, which are not guarded otherwise."""
         ...
+
+    def add_checks(self, fn: Any) -> None:
+        """What the running graph has to fulfil so far is checked before `fn` goes on."""
 
     def graph_call(self, fn: Any, args: Sequence[Value], kwargs: dict[str, Value] | None = None) -> Value:
         """A graph node calling `fn` (a str: that method of args[0]); runs it on fakes; errors of the program
@@ -293,6 +297,8 @@ class Value:
 
         None is Python's NotImplemented: the other operand is asked next.
         """
+        if computes(self.python_type(), op, reflected, inplace):
+            raise GraphBreak("unsupported-object", f"{op} with {self.describe()}")
         return None
 
     def concatenation_error(self, other: Value) -> str | None:
@@ -300,7 +306,12 @@ class Value:
         return None
 
     def compare(self, tx: Tracer, op: str, other: Value, reflected: bool = False) -> Value | None:
-        """op: one of `== != < <= > >=` as seen from self (callers swap `<` and `>` when reflecting)."""
+        """op: one of `== != < <= > >=` as seen from self (callers swap `<` and `>` when reflecting).
+
+        None is Python's NotImplemented: the other operand is asked next, and in the end `==` is identity.
+        """
+        if compares(self.python_type(), op):
+            raise GraphBreak("unsupported-object", f"{op} with {self.describe()}")
         return None
 
     def isinstance_of(self, tx: Tracer, cls: type) -> bool:

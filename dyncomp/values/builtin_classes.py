@@ -13,8 +13,9 @@ from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import Call, Const
 from dyncomp.values.base import PyRaise, Tracer, Value
 from dyncomp.values.builtin_arguments import Args, Kwargs, name_of, one_argument
+from dyncomp.values.class_facts import HEAP_TYPE, class_lookup
 from dyncomp.values.constant import fold_call
-from dyncomp.values.instance import HEAP_TYPE, InstanceValue, class_lookup
+from dyncomp.values.instance import InstanceValue
 from dyncomp.values.registry import on_call
 from dyncomp.values.sequence import SequenceValue
 from dyncomp.values.super_value import SuperValue

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from dyncomp.errors import GraphBreak, InternalError
+from dyncomp.shape.symbolic import float_max, float_min
 from dyncomp.values.base import Tracer, Value
 from dyncomp.values.builtin_arguments import Args, Kwargs, one_argument
 from dyncomp.values.constant import ConstantValue, fold, fold_call
@@ -17,7 +18,10 @@ from dyncomp.values.instance import InstanceValue
 from dyncomp.values.iterators import EnumerateValue, FilterValue, MapValue, ZipValue
 from dyncomp.values.operators import binary, compare
 from dyncomp.values.registry import on_call
+from dyncomp.values.running_number import ReadNumberValue, extreme
 from dyncomp.values.sequence import ListValue, sort_values
+from dyncomp.values.sym_number import SymNumberValue, is_number
+from dyncomp.values.sym_number import compute as compute_number
 
 
 @on_call(len)
@@ -113,7 +117,10 @@ def _all(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return tx.constant(all(_truths(tx, one_argument(tx, "all", args, kwargs))))
 
 
-_SYMBOLIC_EXTREMES = {"max": torch.sym_max, "min": torch.sym_min}
+_SYMBOLIC_EXTREMES = {
+    int: {"max": torch.sym_max, "min": torch.sym_min},
+    float: {"max": float_max, "min": float_min},
+}
 
 
 def _error_of(fn: Any, *args: Any) -> Exception:
@@ -136,8 +143,15 @@ def _extreme(name: str, op: str) -> Any:
             tx.raise_(type(empty), str(empty))
         key = kwargs.get("key")
         has_key = key is not None and not (key.is_constant() and key.as_constant() is None)
-        if not has_key and any(item.symbolic for item in items) and all(item.python_type() is int for item in items):
-            return functools.reduce(lambda a, b: tx.call(tx.constant(_SYMBOLIC_EXTREMES[name]), [a, b]), items)
+        if not has_key and any(isinstance(item, ReadNumberValue) for item in items):
+            running = extreme(tx, op, items)
+            if running is not None:
+                return running
+        if not has_key and any(isinstance(item, SymNumberValue) for item in items) and all(map(is_number, items)):
+            kinds = {item.python_type() for item in items}
+            symbolic = _SYMBOLIC_EXTREMES.get(kinds.pop(), {}).get(name) if len(kinds) == 1 else None
+            if symbolic is not None:
+                return functools.reduce(lambda a, b: compute_number(tx, symbolic, a, b), items)
         best, best_key = items[0], tx.call(key, [items[0]]) if has_key else items[0]  # type: ignore[arg-type]
         for item in items[1:]:
             item_key = tx.call(key, [item]) if has_key else item  # type: ignore[arg-type]

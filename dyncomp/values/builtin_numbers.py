@@ -8,8 +8,9 @@ from typing import Any, NoReturn
 from dyncomp.errors import GraphBreak, InternalError
 from dyncomp.values.base import PyRaise, Tracer, Value
 from dyncomp.values.builtin_arguments import Args, Kwargs, one_argument
+from dyncomp.values.class_facts import class_lookup
 from dyncomp.values.constant import ConstantValue, fold, fold_call
-from dyncomp.values.instance import InstanceValue, class_lookup
+from dyncomp.values.instance import InstanceValue
 from dyncomp.values.operators import binary
 from dyncomp.values.registry import on_call
 from dyncomp.values.sequence import TupleValue

@@ -17,12 +17,14 @@ import torch
 
 from dyncomp.errors import GraphBreak
 from dyncomp.values.base import Builder, NotConstant, Tracer, Value
+from dyncomp.values.iterators import ConstantIterator
 from dyncomp.values.operators import BINARY, COMPARE, UNARY
 from dyncomp.values.registry import wrap_if, wrap_type
 
 SCALAR_TYPES = (int, float, bool, complex, str, bytes, type(None), type(...), type(NotImplemented))
 TORCH_TYPES = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
 EQUALS_TYPES = frozenset({*SCALAR_TYPES, torch.dtype, torch.device}) - {type(NotImplemented)}
+_MOST_ITEMS = 100_000  # of a range, as values of the trace
 # Operators on these exact types give one of them again and cannot raise, so they may be left for run time.
 _DEFERRABLE = {
     ("+", int, int),
@@ -101,6 +103,10 @@ class ConstantValue(Value):
         return self.value
 
     def key(self, tx: Tracer) -> Hashable:
+        try:
+            hash(self.value)
+        except TypeError as error:
+            tx.raise_real(error)
         return self.value
 
     def reconstruct(self, builder: Builder) -> None:
@@ -173,11 +179,23 @@ class ConstantValue(Value):
         return fold(tx, lambda value, index: value[index], self, key)
 
     def iterate(self, tx: Tracer) -> Value:
+        if type(self.value) is range:  # it may be longer than memory, in a loop that ends early
+            return ConstantIterator(iter(self.value))
         try:
             items = list(iter(self.value))
         except TypeError as error:
             tx.raise_real(error)
         return tx.constant(tuple(items)).iterate(tx)
+
+    def unpack(self, tx: Tracer) -> list[Value]:
+        if type(self.value) is range:
+            try:
+                length = len(self.value)
+            except OverflowError as error:
+                tx.raise_real(error)
+            if length > _MOST_ITEMS:
+                raise GraphBreak("unsupported-builtin", f"all {length} items of a range")
+        return super().unpack(tx)
 
     def getattr(self, tx: Tracer, name: str) -> Value:
         cls = self.python_type()

@@ -19,10 +19,11 @@ from typing import Any
 import torch
 
 from dyncomp.errors import GraphBreak
+from dyncomp.fake.levels import ENTER
 from dyncomp.guards.source import Call, Const
 from dyncomp.values import registry
 from dyncomp.values.base import NotConstant, Tracer, Value
-from dyncomp.values.saved_state import SDPA, SavedState, exit_inference, leave_autocast
+from dyncomp.values.saved_state import SDPA, SavedState, enter_dual, exit_dual, exit_inference, leave_autocast
 
 Setting = tuple[Any, tuple[Any, ...]]  # (setter, arguments without the value)
 
@@ -31,6 +32,7 @@ def _pairs() -> dict[Any, tuple[Any, int]]:
     """Setter -> (getter, how many leading arguments choose what is set)."""
     pairs: dict[Any, tuple[Any, int]] = {
         torch._C._set_grad_enabled: (torch.is_grad_enabled, 0),
+        torch._C._set_fwd_grad_enabled: (torch._C._is_fwd_grad_enabled, 0),
         torch.set_autocast_enabled: (torch.is_autocast_enabled, 1),
         torch.set_autocast_dtype: (torch.get_autocast_dtype, 1),
         torch.set_autocast_cache_enabled: (torch.is_autocast_cache_enabled, 0),
@@ -44,7 +46,7 @@ SETTERS = _pairs()
 _COVERED = (torch.is_grad_enabled, torch.is_autocast_enabled)
 _call = operator.methodcaller("__call__")
 _NESTING = {torch.autocast_increment_nesting: 1, torch.autocast_decrement_nesting: -1}
-_STATE_NODES = frozenset({*SETTERS, *_NESTING, leave_autocast})
+_STATE_NODES = frozenset({*SETTERS, *_NESTING, *ENTER, enter_dual, leave_autocast})
 
 
 @dataclasses.dataclass
@@ -54,6 +56,7 @@ class TraceState:
     initial: dict[Setting, Any] = dataclasses.field(default_factory=dict)
     nesting: int = 0
     open_guards: list[Any] = dataclasses.field(default_factory=list)  # inference modes entered for real
+    dual_levels: list[int] = dataclasses.field(default_factory=list)  # of forward-mode differentiation, entered for real
 
     def note(self, tx: Tracer, setting: Setting) -> None:
         """The setting is about to be changed."""
@@ -81,6 +84,9 @@ def restore(tx: Tracer) -> None:
     state = trace_state(tx)
     while state.open_guards:
         exit_inference(state.open_guards.pop())
+    while state.dual_levels:
+        state.dual_levels.pop()
+        exit_dual()
     for (setter, chosen), before in state.initial.items():
         setter(*chosen, before)
     while state.nesting > 0:
@@ -97,6 +103,8 @@ def balance(tx: Tracer) -> None:
     state = trace_state(tx)
     if state.open_guards:
         raise GraphBreak("context-manager", "a graph that ends inside torch.inference_mode")
+    if state.dual_levels:
+        raise GraphBreak("function-transform", "a graph that ends inside of forward-mode differentiation")
     for setter, chosen, now in state.changed():
         leave_node(tx, setter, (*chosen, state.initial[setter, chosen]))
         tx.effects.call(setter, *map(tx.constant, (*chosen, now)))

@@ -19,6 +19,7 @@ from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import Source
 from dyncomp.values import registry
 from dyncomp.values.base import Tracer, Value
+from dyncomp.values.builtin_kind import BoundBuiltin
 from dyncomp.values.constant import ConstantValue
 from dyncomp.values.context_state import leave_node, trace_state
 from dyncomp.values.saved_state import enter_inference, exit_inference
@@ -37,6 +38,13 @@ class InferenceGuardValue(Value):
 
     def python_type(self) -> type:
         return torch._C._InferenceMode
+
+    def getattr(self, tx: Tracer, name: str) -> Value:
+        if name not in ("__enter__", "__exit__"):
+            return super().getattr(tx, name)
+        if self._real is None and self._mode is not torch.is_inference_mode_enabled():
+            raise GraphBreak("context-manager", "torch.inference_mode() entered inside: what is made in it are inference tensors")
+        return BoundBuiltin(self, name)
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if name == "__enter__":

@@ -14,10 +14,12 @@ from collections.abc import Callable, Sequence
 from dyncomp.errors import GraphBreak
 from dyncomp.values.base import ABSENT, Tracer, Value
 from dyncomp.values.builtin import BuiltinValue
+from dyncomp.values.class_facts import class_lookup
 from dyncomp.values.constant import ConstantValue
 from dyncomp.values.exception import ExceptionValue
 from dyncomp.values.function import FunctionValue
-from dyncomp.values.instance import InstanceValue, class_lookup, empty_storage
+from dyncomp.values.instance import InstanceValue
+from dyncomp.values.instance_storage import empty_storage
 from dyncomp.values.klass import ClassValue
 from dyncomp.values.mapping import DictValue
 from dyncomp.values.registry import on_call

@@ -8,7 +8,8 @@ from typing import Any
 
 from dyncomp.errors import GraphBreak
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
-from dyncomp.values.instance import InstanceValue, class_lookup
+from dyncomp.values.class_facts import class_lookup
+from dyncomp.values.instance import InstanceValue
 from dyncomp.values.registry import wrap_if
 
 _LINKS = ("__cause__", "__context__", "__suppress_context__")
@@ -59,6 +60,8 @@ class ExceptionValue(InstanceValue):
             self.links[name] = value
         elif name == "args" and value is not None:
             self.args = value.unpack(tx)
+        elif name == "__traceback__" and isinstance(value, TracebackValue) and self.outside is ABSENT:
+            return  # there is none, and reading it breaks the graph
         else:
             super().generic_setattr(tx, name, value)
 

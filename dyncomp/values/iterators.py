@@ -85,7 +85,7 @@ class SequenceIterator(IteratorValue):
 
 
 class ConstantIterator(IteratorValue):
-    """Over a range, a string, bytes: the real iterator of a constant."""
+    """Over a range: the real iterator of a constant, which costs no memory for what is not reached."""
 
     def __init__(self, iterator: Iterator[Any]):
         super().__init__()

@@ -10,10 +10,13 @@ from dyncomp._frame import _core
 from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import ClassAttr, Source
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
+from dyncomp.values.class_facts import C_METHODS, class_lookup, is_plain, is_structseq
 from dyncomp.values.exception import ExceptionValue
 from dyncomp.values.function import BoundMethodValue
-from dyncomp.values.instance import C_METHODS, InstanceValue, class_lookup, empty_storage, is_plain
+from dyncomp.values.instance import InstanceValue
+from dyncomp.values.instance_storage import empty_storage
 from dyncomp.values.registry import call_rule, wrap_if
+from dyncomp.values.sequence import TupleValue
 
 
 class ClassValue(Value):
@@ -107,8 +110,10 @@ class ClassValue(Value):
         self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
     ) -> Value | None:
         if op == "|" and other.is_constant():
-            pair = (other.as_constant(), self.cls) if reflected else (self.cls, other.as_constant())
-            return tx.constant(pair[0] | pair[1])
+            try:
+                return tx.constant(other.as_constant() | self.cls if reflected else self.cls | other.as_constant())
+            except TypeError as error:
+                tx.raise_real(error)
         return None
 
     def getitem(self, tx: Tracer, key: Value) -> Value:
@@ -175,6 +180,8 @@ class ClassValue(Value):
     def instantiate(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         """type.__call__"""
         new = class_lookup(self.cls, "__new__")
+        if is_structseq(self.cls) and len(args) == 1 and not kwargs:
+            return self._structseq(tx, args[0].unpack(tx))
         if isinstance(new, staticmethod):
             obj = tx.call(tx.constant(new.__func__), [self, *args], kwargs)
             if not issubclass(obj.python_type(), self.cls):
@@ -183,6 +190,12 @@ class ClassValue(Value):
             obj = self.new_instance(tx, args)
         self._initialise(tx, obj, args, kwargs)
         return obj
+
+    def _structseq(self, tx: Tracer, items: list[Value]) -> Value:
+        cls: Any = self.cls
+        if not len(items) == cls.n_sequence_fields == cls.n_fields:
+            raise GraphBreak("unsupported-object", f"instantiating {self.cls.__qualname__} from {len(items)} items")
+        return InstanceValue(self.cls, storage=TupleValue(items, tuple))
 
     def _initialise(self, tx: Tracer, obj: Value, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
         init = class_lookup(self.cls, "__init__")

@@ -13,8 +13,8 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from dyncomp.guards.source import SlotAttr, Source
-from dyncomp.values.base import Builder, Tracer, Value
+from dyncomp.guards.source import Call, SlotAttr, Source
+from dyncomp.values.base import Builder, Tracer, Unreconstructible, Value
 from dyncomp.values.constant import fold_call
 from dyncomp.values.exception import exception_triple
 from dyncomp.values.function import BoundMethodValue
@@ -41,10 +41,11 @@ class PartialValue(Value):
     """functools.partial"""
 
     def __init__(
-        self, function: Value, args: list[Value], kwargs: dict[str, Value], source: Source | None = None
+        self, function: Value, args: list[Value], kwargs: dict[str, Value], source: Source | None = None, obj: Any = None
     ):
         super().__init__(source)
-        self.function, self.args, self.kwargs = function, args, kwargs
+        self.function, self.args, self.kwargs, self._obj = function, args, kwargs, obj
+        self._attributes: DictValue | None = None
 
     def python_type(self) -> type:
         return functools.partial
@@ -65,11 +66,28 @@ class PartialValue(Value):
             return tx.tuple_of(list(self.args))
         if name == "keywords":
             return DictValue({key: (tx.constant(key), value) for key, value in self.kwargs.items()})
-        if name in ("__name__", "__qualname__"):
-            tx.raise_(AttributeError, f"'functools.partial' object has no attribute {name!r}")
+        if name == "__dict__":
+            return self._own(tx)
+        if not self._own(tx).entries(tx):
+            if name in ("__module__", "__doc__"):
+                return tx.constant(getattr(functools.partial, name))
+            if name in ("__name__", "__qualname__", "__annotations__", "__type_params__"):
+                tx.raise_(AttributeError, f"'functools.partial' object has no attribute {name!r}")
         return super().getattr(tx, name)
 
+    def _own(self, tx: Tracer) -> DictValue:
+        """`self.__dict__`"""
+        if self._attributes is None:
+            if self.source is None:
+                self._attributes = DictValue({})
+            else:  # asking for it makes it, if nobody has asked before
+                self._attributes = tx.wrap(vars(self._obj), Call(self.source, vars))  # type: ignore[assignment]
+        assert self._attributes is not None
+        return self._attributes
+
     def reconstruct(self, builder: Builder) -> None:
+        if self._attributes is not None and self._attributes._items:
+            raise Unreconstructible(self, "a partial with attributes")
         builder.load_const(functools.partial)
         for value in (self.function, *self.args, *self.kwargs.values()):
             builder.load(value)
@@ -91,7 +109,7 @@ def wrap_partial(tx: Tracer, obj: Any, source: Source) -> Value:
     keywords = tx.wrap(obj.keywords, SlotAttr(source, "keywords"))
     assert isinstance(keywords, DictValue)
     kwargs = {key.as_constant(): value for key, value in keywords.entries(tx)}
-    return PartialValue(function, args, kwargs, source)
+    return PartialValue(function, args, kwargs, source, obj)
 
 
 @on_call(functools.reduce)

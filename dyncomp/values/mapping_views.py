@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterator
+from typing import Any, Protocol
 
 from dyncomp.values.base import Builder, Tracer, Value
 from dyncomp.values.builtin_kind import BuiltinKind, builtin_method
 from dyncomp.values.iterators import IteratorValue
 from dyncomp.values.operators import equal
 
-if TYPE_CHECKING:  # dictionaries make their views
-    from dyncomp.values.mapping import DictValue
+
+class Entries(Protocol):
+    """What views ask of a dictionary, which makes them."""
+
+    def entries(self, tx: Tracer) -> list[tuple[Value, Value]]:
+        """Every key and value in order."""
+
+    def read_all(self, tx: Tracer) -> dict[Hashable, tuple[Value, Value | None]]:
+        """The same without values that nobody asked for yet."""
+
+    def wrapped_at(self, k: Hashable) -> Value | None:
+        """The value under a key, once all were read."""
+
+    def length(self, tx: Tracer) -> Value: ...
+
+    def contains(self, tx: Tracer, item: Value) -> Value: ...
 
 
 class DictView(BuiltinKind):
     """keys(), values() or items() of a dictionary: live, as in Python."""
 
-    def __init__(self, mapping: DictValue, part: str):
+    def __init__(self, mapping: Entries, part: str):
         super().__init__()
         self.mapping, self.part = mapping, part
         self.cls = type(getattr({}, part)())
@@ -60,7 +74,7 @@ class DictView(BuiltinKind):
         return tx.tuple_of(self.rows(tx)[::-1]).iterate(tx)
 
     def reconstruct(self, builder: Builder) -> None:
-        builder.load(self.mapping)
+        builder.load(self.mapping)  # type: ignore[arg-type]  # a Value like all of them
         builder.load_attr(self.part)
         builder.call(0)
 
@@ -74,7 +88,7 @@ def dict_iterator_at(mapping: Any, part: str, used: int) -> Iterator[Any]:
 
 
 class DictIterator(IteratorValue):
-    def __init__(self, tx: Tracer, mapping: DictValue, part: str):
+    def __init__(self, tx: Tracer, mapping: Entries, part: str):
         super().__init__()
         self.tx, self.mapping, self.part, self.position = tx, mapping, part, 0
         self.keys = list(mapping.read_all(tx))
@@ -103,7 +117,7 @@ class DictIterator(IteratorValue):
             # Only the very iterator made before the change knows that its dictionary changed.
             super().reconstruct(builder)
         builder.load_const(dict_iterator_at)
-        builder.load(self.mapping)
+        builder.load(self.mapping)  # type: ignore[arg-type]  # a Value like all of them
         builder.load_const(self.part)
         builder.load_const(self.position)
         builder.call(3)

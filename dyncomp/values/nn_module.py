@@ -23,9 +23,11 @@ from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import ClassAttr, Const, Source, Type, Weak
 from dyncomp.values import registry
 from dyncomp.values.base import Tracer, Value
+from dyncomp.values.class_facts import class_lookup
 from dyncomp.values.constant import ConstantValue
 from dyncomp.values.function import BoundMethodValue
-from dyncomp.values.instance import InstanceValue, class_lookup, outside_storage
+from dyncomp.values.instance import InstanceValue
+from dyncomp.values.instance_storage import outside_storage
 from dyncomp.values.mapping import DictValue
 from dyncomp.values.torch_tensor import TensorValue
 

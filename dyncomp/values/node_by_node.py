@@ -4,13 +4,15 @@ Torch's state (grad mode, autocast) comes back as it was. Writes to inputs stay,
 time on top of them, the error says so.
 
     run = node_by_node(gm)          # `gm.meta["writes"]`: False if the graph writes to none of its inputs
-    wrote(error)                    # True for an error that came out of a graph that does
+    wrote(error)                    # True for an error that came after a write to an input
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from dyncomp.values.context_state import restoring, sets_state
 
@@ -33,13 +35,21 @@ def marking(run: Callable[..., Any]) -> Callable[..., Any]:
     """The same; its errors are marked for `wrote`."""
 
     def call(*inputs: Any) -> Any:
+        before = _versions(inputs)
         try:
             return run(*inputs)
         except Exception as error:
-            setattr(error, _MARK, True)
+            if before is None or _versions(inputs) != before:
+                setattr(error, _MARK, True)
             raise
 
     return call
+
+
+def _versions(inputs: tuple[Any, ...]) -> list[int] | None:
+    """How often each tensor was written in place; None where that is not counted."""
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    return None if any(map(torch.Tensor.is_inference, tensors)) else [tensor._version for tensor in tensors]
 
 
 def wrote(error: BaseException) -> bool:

@@ -5,6 +5,7 @@
     p.addcdiv_(m, d, value=n)      p.add_(n * m / d)             in ATen's order of rounding
     torch._foreach_div_(ps, ns)    one call a tensor, as ATen's own loop on the CPU does
     torch._fused_adamw_(lr=n)      the overload that takes lr as a tensor
+    torch.as_tensor(n)             n as the default dtype
 
 ATen computes with a Python number in the tensor's dtype, and in float32 for half precision; so do these, whatever
 the rank of the tensor. A number that has no such form is needed while tracing: its value is guarded if the call
@@ -51,6 +52,9 @@ def rewrite(tx: Tracer, fn: Any, args: Sequence[Value], kwargs: Kwargs) -> Value
         return _foreach(tx, name.removeprefix("_foreach_"), args, kwargs)
     if name.startswith("_fused_"):
         return _fused(tx, fn, args, kwargs)
+    made = _literal(tx, fn, args, kwargs)
+    if made is not None:
+        return made
     known = _one(tx, name, list(args), dict(kwargs))
     if known is not None:
         return known
@@ -85,6 +89,17 @@ def _pin(values: Sequence[Value], name: str) -> None:
                 raise GraphBreak("data-dependent-value", f"{name} with a number read from a tensor")
 
 
+def _literal(tx: Tracer, fn: Any, args: Sequence[Value], kwargs: Kwargs) -> Value | None:
+    """A tensor of its own that holds one such number."""
+    if fn not in (torch.as_tensor, torch.tensor, torch.scalar_tensor) or len(args) != 1 or set(kwargs) - {"device"}:
+        return None
+    device = kwargs["device"].as_constant() if "device" in kwargs else None
+    if not isinstance(args[0], RunningNumber) or torch.device(device or torch.get_default_device()).type != "cpu":
+        return None
+    copy = {"copy": tx.constant(True)}
+    return tx.graph_call("to", [args[0].tensor(tx), tx.constant(torch.get_default_dtype())], copy)
+
+
 # -- one tensor ----------------------------------------------------------------------------------------------
 def _one(tx: Tracer, name: str, args: list[Value], kwargs: Kwargs) -> Value | None:
     name = _SAME.get(name, name)
@@ -98,8 +113,11 @@ def _one(tx: Tracer, name: str, args: list[Value], kwargs: Kwargs) -> Value | No
     dtype = target.fake(tx).dtype
     if dtype not in (*_FLOATS, *_HALVES) or "out" in kwargs:
         return None
-    if not all(isinstance(a, TensorValue) and a.fake(tx).dtype == dtype for a in args[1:] if isinstance(a, TensorValue)):
-        return None
+    for place, one in enumerate(args[1:], 1):
+        if isinstance(one, TensorValue) and one.fake(tx).dtype != dtype:
+            if not one.fake(tx).ndim or torch.promote_types(dtype, one.fake(tx).dtype) != dtype:
+                return None
+            args[place] = _cast(tx, one, dtype)  # as ATen's kernels read it
     if dtype in _FLOATS:
         return form(tx, name, args, kwargs, dtype)
     # One rounding for the whole operation, as ATen's kernels have it.

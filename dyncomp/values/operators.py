@@ -50,24 +50,6 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 UNARY: dict[str, Callable[[Any], Any]] = {"+": operator.pos, "-": operator.neg, "~": operator.invert}
 MIRROR = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
-BINARY_SLOTS = {
-    "+": "add",
-    "-": "sub",
-    "*": "mul",
-    "/": "truediv",
-    "//": "floordiv",
-    "%": "mod",
-    "**": "pow",
-    "@": "matmul",
-    "&": "and",
-    "|": "or",
-    "^": "xor",
-    "<<": "lshift",
-    ">>": "rshift",
-}
-COMPARE_SLOTS = {"==": "__eq__", "!=": "__ne__", "<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__"}
-UNARY_SLOTS = {"+": "__pos__", "-": "__neg__", "~": "__invert__"}
-
 
 def binary(tx: Tracer, op: str, left: Value, right: Value, inplace: bool = False) -> Value:
     """`left op right` or `left op= right`."""

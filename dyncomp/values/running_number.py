@@ -25,7 +25,7 @@ from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import Call
 from dyncomp.values.base import Builder, Tracer, Value
 from dyncomp.values.constant import ConstantValue
-from dyncomp.values.operators import BINARY, UNARY
+from dyncomp.values.operators import BINARY, COMPARE, UNARY, compare
 from dyncomp.values.sym_number import SymNumberValue
 from dyncomp.values.torch_tensor import TensorValue
 
@@ -155,6 +155,22 @@ def compute(tx: Tracer, op: str, left: Value, right: Value) -> Value | None:
     if op not in _FOLLOWED:
         raise GraphBreak("data-dependent-value", f"{op} of a number that the graph computes")
     return ReadNumberValue(_call(tx, BINARY[op], [_operand(tx, left), _operand(tx, right)]))
+
+
+def extreme(tx: Tracer, op: str, values: Sequence[Value]) -> Value | None:
+    """`max` (">") or `min` ("<") of floats, some of them running: the first of those that no other one beats; else None."""
+    if not (in_optimizer(tx) and all(map(is_number, values))):
+        return None
+    held = [_operand(tx, value) for value in values]
+    best = held[0]
+    for one in held[1:]:
+        if not isinstance(one, TensorValue) and not isinstance(best, TensorValue):
+            best = one if compare(tx, op, one, best).truth(tx) else best
+            continue
+        beats = tx.graph_call(COMPARE[op], [one, best])
+        best = tx.graph_call(torch.where, [beats, one, best])
+    assert isinstance(best, TensorValue)
+    return ReadNumberValue(best)
 
 
 def _compute_unary(tx: Tracer, op: str, value: RunningNumber) -> Value:

@@ -1,4 +1,5 @@
-"""Torch's state of this thread, kept at one moment and put back as it was: grad mode, autocast, inference mode, SDPA choices.
+"""Torch's state of this thread, kept at one moment and put back as it was: grad mode, autocast, inference mode, SDPA choices,
+levels of function transforms.
 
     kept = SavedState()
     try:
@@ -20,14 +21,17 @@ from typing import Any
 import torch
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 
+from dyncomp.fake.levels import depth, leave_to
+
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 
 
 class _OpenModes(threading.local):
-    """Inference modes that graphs of this thread have entered and not left, innermost last."""
+    """Inference modes and levels of forward-mode differentiation that graphs of this thread have entered and not left, innermost last."""
 
     def __init__(self) -> None:
         self.guards: list[Any] = []
+        self.duals: list[int] = []
 
 
 _open = _OpenModes()
@@ -43,6 +47,18 @@ def enter_inference(mode: bool) -> Any:
 def exit_inference(guard: Any) -> None:
     _open.guards.remove(guard)
     _exit_inference_mode(guard)
+
+
+def enter_dual() -> int:
+    """Opens the level of forward-mode differentiation, of which there is one in a process; returns its number."""
+    level: int = torch._C._enter_dual_level()
+    _open.duals.append(level)
+    return level
+
+
+def exit_dual() -> None:
+    """Closes the level that `enter_dual` opened last in this thread."""
+    torch._C._exit_dual_level(level=_open.duals.pop())
 
 
 def autocast_nesting() -> int:
@@ -81,8 +97,15 @@ class SavedState:
         self.nesting = autocast_nesting()
         self.sdpa = [getter() for _, getter in SDPA]
         self.inference = len(_open.guards)
+        self.levels = depth()
+        self.duals = len(_open.duals)
+        self.forward_grad = torch._C._is_fwd_grad_enabled()
 
     def put_back(self) -> None:
+        leave_to(self.levels)
+        while len(_open.duals) > self.duals:
+            exit_dual()
+        torch._C._set_fwd_grad_enabled(self.forward_grad)
         while len(_open.guards) > self.inference:
             exit_inference(_open.guards[-1])
         torch._C._set_grad_enabled(self.grad)

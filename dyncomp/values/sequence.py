@@ -22,6 +22,8 @@ from dyncomp.values.iterators import SequenceIterator
 from dyncomp.values.operators import compare, equal
 from dyncomp.values.registry import wrap_type
 
+_MOST_ITEMS = 1_000_000  # of a repeated sequence, as values of the trace
+
 
 class SequenceValue(BuiltinKind):
     """`outside`: the real object behind `source`, read when `items` is first needed."""
@@ -77,8 +79,15 @@ class SequenceValue(BuiltinKind):
         return items if self.cls is list else self.cls(items)
 
     def fx_arg(self, tx: Tracer) -> Any:
+        if self.cls is collections.deque:
+            raise GraphBreak("unsupported-object", "a deque as an argument of a tensor operation")
         items = [item.fx_arg(tx) for item in self.items]
         return items if issubclass(self.cls, list) else tuple(items)
+
+    def _repeated(self, times: int) -> list[Value]:
+        if len(self.items) * times > _MOST_ITEMS:
+            raise GraphBreak("unsupported-builtin", f"{self.describe()} repeated {times} times")
+        return self.items * times
 
     # -- reading --------------------------------------------------------------------------------------------
     def length(self, tx: Tracer) -> Value:
@@ -109,7 +118,7 @@ class SequenceValue(BuiltinKind):
         self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
     ) -> Value | None:
         if op == "*" and other.is_constant() and isinstance(other.as_constant(), int):
-            return self._made(self.items * other.as_constant())
+            return self._made(self._repeated(other.as_constant()))
         if op == "+" and not reflected:
             sibling = sequence_of(other)
             if sibling is not None and _addable(self.cls, sibling.cls):
@@ -283,7 +292,7 @@ class ListValue(SequenceValue):
             self._extend(tx, other)
             return self
         if inplace and op == "*" and other.is_constant():
-            self.replace(tx, self.items * other.as_constant())
+            self.replace(tx, self._repeated(other.as_constant()))
             return self
         return super().binary(tx, op, other, reflected, inplace)
 
@@ -429,9 +438,7 @@ def sort_values(tx: Tracer, items: list[Value], key: Value | None, reverse: Valu
     backwards = reverse is not None and reverse.truth(tx)
 
     def order(left: tuple[int, Value], right: tuple[int, Value]) -> int:
-        if compare(tx, "<", left[1], right[1]).truth(tx):
-            return -1
-        return 1 if compare(tx, "<", right[1], left[1]).truth(tx) else 0
+        return -1 if compare(tx, "<", left[1], right[1]).truth(tx) else 0  # sorting asks for nothing else
 
     ranked = sorted(enumerate(keys), key=functools.cmp_to_key(order), reverse=backwards)
     return [items[i] for i, _ in ranked]

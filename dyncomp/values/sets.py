@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Hashable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from dyncomp.values.iterators import IteratorValue
 from dyncomp.values.registry import wrap_type
 
 _SET_OPERATORS = {"&", "|", "-", "^"}
+_BY_IDENTITY = (type, types.FunctionType, types.BuiltinFunctionType)
 
 
 class SetValue(BuiltinKind):
@@ -43,13 +45,14 @@ class SetValue(BuiltinKind):
                 tx.guard(Call(source, frozenset), "equals", frozenset(members))
             else:
                 tx.guard(source, "len", 0)
-        elif self.cls is frozenset and all(isinstance(m, type) for m in members):
+        elif self.cls is frozenset and all(isinstance(m, _BY_IDENTITY) for m in members):
             tx.guard(source, "id", self._outside)
         else:
             raise GraphBreak(
                 "unsupported-object", f"{source}: a set of other objects than numbers and strings"
             )
-        self._items = {m: tx.constant(m) for m in members}
+        values = [tx.constant(m) for m in members]
+        self._items = {value.key(tx): value for value in values}
         self.untouched = True
 
     def describe(self) -> str:

@@ -7,9 +7,10 @@ import types
 from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import ClassAttr, SlotAttr, TupleItem
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
+from dyncomp.values.class_facts import class_lookup
 from dyncomp.values.exception import ExceptionValue
 from dyncomp.values.function import BoundMethodValue
-from dyncomp.values.instance import InstanceValue, class_lookup
+from dyncomp.values.instance import InstanceValue
 from dyncomp.values.klass import ClassValue
 
 

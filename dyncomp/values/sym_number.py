@@ -20,7 +20,7 @@ from dyncomp.errors import GraphBreak
 from dyncomp.guards.number import Number
 from dyncomp.shape.errors import DataDependent
 from dyncomp.shape.int_program import python_function
-from dyncomp.shape.symbolic import is_symbolic, plain, value_program
+from dyncomp.shape.symbolic import MATH_FUNCTIONS, is_symbolic, plain, value_program
 from dyncomp.values import registry
 from dyncomp.values.base import Builder, Tracer, Value
 from dyncomp.values.constant import ConstantValue, fold_call
@@ -89,13 +89,13 @@ class SymNumberValue(Value):
     def binary(
         self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
     ) -> Value | None:
-        if not _is_number(other):
+        if not is_number(other):
             return None
         operands = (other, self) if reflected else (self, other)
         return self._result(tx, BINARY[op], *operands)
 
     def compare(self, tx: Tracer, op: str, other: Value, reflected: bool = False) -> Value | None:
-        if not _is_number(other):
+        if not is_number(other):
             return None
         return self._result(tx, COMPARE[op], self, other)
 
@@ -111,7 +111,7 @@ class SymNumberValue(Value):
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         function = _METHODS.get(name)
-        if function is not None and not kwargs and all(map(_is_number, args)):
+        if function is not None and not kwargs and all(map(is_number, args)):
             return compute(tx, function, self, *args)
         return tx.constant(self.as_constant()).call_method(tx, name, args, kwargs)
 
@@ -127,21 +127,21 @@ def asked(question: Callable[[], Any]) -> Any:
         raise GraphBreak("data-dependent-branch", str(error), error.cure) from error
 
 
-def compute(tx: Tracer, function: Callable[..., Any], *operands: Value) -> Value:
-    """`function` of numbers, some of them symbolic."""
+def compute(tx: Tracer, function: Callable[..., Any], *operands: Value, plainly: Callable[..., Any] | None = None) -> Value:
+    """`function` of numbers, some of them symbolic. `plainly`: what the program called, whose errors are meant."""
     real = [operand.number if isinstance(operand, SymNumberValue) else operand.as_constant() for operand in operands]
     try:
         result = asked(lambda: function(*real))
     except GraphBreak:
         raise
-    except ZeroDivisionError as error:
-        tx.raise_real(error)
-    except (ArithmeticError, TypeError, ValueError, RuntimeError):  # torch's own checks are the last kind
+    except (ArithmeticError, TypeError, ValueError, RuntimeError) as error:  # torch's own checks are the last kind
+        if plainly is None and isinstance(error, ZeroDivisionError):
+            tx.raise_real(error)
         # An error of Python's, or beyond the engine: the numbers themselves tell which.
         try:
-            result = function(*[operand.as_constant() for operand in operands])
-        except (ArithmeticError, TypeError, ValueError) as error:
-            tx.raise_real(error)
+            result = (plainly or function)(*[operand.as_constant() for operand in operands])
+        except (ArithmeticError, TypeError, ValueError) as plain_error:
+            tx.raise_real(plain_error)
     return wrap_number(tx, result)
 
 
@@ -151,7 +151,7 @@ def wrap_number(tx: Tracer, number: Any) -> Value:
     return SymNumberValue(tx, number) if is_symbolic(number) else tx.constant(number)
 
 
-def _is_number(value: Value) -> bool:
+def is_number(value: Value) -> bool:
     return isinstance(value, SymNumberValue) or (
         isinstance(value, ConstantValue) and issubclass(value.python_type(), _PLAIN)
     )
@@ -189,13 +189,29 @@ _FUNCTIONS.update({
     getattr(math, name): getattr(torch, f"_sym_{name}")
     for name in ("cos", "cosh", "sin", "sinh", "tan", "tanh", "acos", "asin", "atan", "log2")
 })  # fmt: skip
+_FUNCTIONS.update({getattr(math, name): function for name, function in MATH_FUNCTIONS.items()})
+
+
+def _log(number: Any, *base: Any) -> Any:
+    logarithm = MATH_FUNCTIONS["log"]
+    return logarithm(number) / logarithm(*base) if base else logarithm(number)
+
+
+# As `math` computes them.
+_FUNCTIONS.update({
+    math.log: _log,
+    math.pow: lambda a, b: torch.sym_float(a) ** torch.sym_float(b),
+    math.fabs: lambda a: abs(torch.sym_float(a)),
+    math.degrees: lambda a: torch.sym_float(a) * (180.0 / math.pi),
+    math.radians: lambda a: torch.sym_float(a) * (math.pi / 180.0),
+})  # fmt: skip
 
 
 def _register(function: Any, symbolic: Callable[..., Any]) -> None:
     @registry.on_call(function)
     def call(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        if not kwargs and any(arg.symbolic for arg in args) and all(map(_is_number, args)):
-            return compute(tx, symbolic, *args)
+        if not kwargs and any(arg.symbolic for arg in args) and all(map(is_number, args)):
+            return compute(tx, symbolic, *args, plainly=function)
         return fold_call(tx, function, args, kwargs)
 
 

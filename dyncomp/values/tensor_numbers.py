@@ -17,7 +17,7 @@ from dyncomp import config
 from dyncomp.errors import GraphBreak
 from dyncomp.fake import DataDependentValue
 from dyncomp.fake.constant import outside, value_of
-from dyncomp.fake.known_number import number_of
+from dyncomp.fake.known_number import number_of, pinned_value
 from dyncomp.values.base import Tracer, Value
 from dyncomp.values.sequence import TupleValue
 from dyncomp.values.slices import SliceValue
@@ -103,7 +103,10 @@ def tolist(tx: Tracer, tensor: Any) -> Value | None:
     sizes = fake.meta.shape
     if not sizes and number_of(fake) is not None:
         return number_method(tx, tensor, "item")
-    if (known := value_of(fake)) is not None:
+    known = value_of(fake)
+    if known is None and not config.capture_scalar_outputs:
+        known = pinned_value(fake)
+    if known is not None:
         return _listed(tx, outside(known.tolist))
     if not config.capture_scalar_outputs or not all(type(size) is int for size in sizes):
         return None

@@ -7,8 +7,9 @@ from typing import Any
 
 from dyncomp.errors import GraphBreak
 from dyncomp.values.base import Tracer, Value
+from dyncomp.values.class_facts import class_lookup
 from dyncomp.values.constant import ConstantValue, fold
-from dyncomp.values.instance import InstanceValue, class_lookup
+from dyncomp.values.instance import InstanceValue
 
 
 def text_of(tx: Tracer, value: Value, how: Callable[[Any], str] = str) -> Value:

@@ -1,7 +1,10 @@
-"""Custom autograd functions where no gradient is recorded: `F.apply(x)` is `F.forward(ctx, x)` without grad.
+"""Custom autograd functions: `F.apply(x)`.
 
-What forward keeps on `ctx` is for a backward that will never run, so `ctx` is gone when the call ends. Where
-a gradient is recorded the graph breaks: the backward belongs to autograd.
+    no gradient wanted      `F.forward(ctx, x)` is inlined; what it keeps on ctx is for a backward that never runs
+    a gradient wanted       `forward` is inlined without gradient, then `backward` is traced, and a node gives the results
+                            their history (`backward_trace`)
+
+What a backward cannot be told here (inputs written to, gradients left undefined) breaks the graph: it stays autograd's.
 """
 
 from __future__ import annotations
@@ -15,65 +18,126 @@ import torch
 
 from dyncomp.errors import GraphBreak
 from dyncomp.values import registry
+from dyncomp.values.backward_trace import in_custom_backward, trace_backward
 from dyncomp.values.base import Tracer, Value
 from dyncomp.values.builtin_kind import BoundBuiltin
+from dyncomp.values.class_facts import class_lookup
 from dyncomp.values.context_state import set_flag
-from dyncomp.values.instance import class_lookup
 from dyncomp.values.sequence import TupleValue
-from dyncomp.values.torch_tensor import TensorValue
+from dyncomp.values.torch_tensor import TensorValue, tensors_of
 
-_NOTES = frozenset(
-    {"save_for_backward", "save_for_forward", "mark_non_differentiable", "set_materialize_grads"}
-)
+_NOTES = frozenset({"save_for_backward", "save_for_forward", "mark_non_differentiable", "set_materialize_grads"})
 _no_setup: Any = class_lookup(torch.autograd.Function, "setup_context")
 
 
 class AutogradContextValue(Value):
-    """The `ctx` of one call."""
+    """The `ctx` of one call: attributes, and what forward told autograd."""
 
-    def __init__(self, cls: type, inputs: int):
+    def __init__(self, cls: type, needs: tuple[bool, ...]):
         super().__init__()
-        self._cls, self._inputs = cls, inputs
+        self._cls, self._needs = cls, needs
         self._attributes: dict[str, Value] = {}
+        self._saved: list[Value] = []
+        self.unmarked: set[int] = set()  # of results that get no gradient, by id of the value
+        self.in_backward = False
+        self.materializes = True
 
     def python_type(self) -> type:
         return self._cls._backward_cls  # type: ignore[attr-defined, no-any-return]
 
+    def describe(self) -> str:
+        return f"the ctx of {self._cls.__qualname__}"
+
     def truth(self, tx: Tracer) -> bool:
         return True
 
+    def saved_tensors(self) -> list[TensorValue]:
+        """What forward put under autograd's watch."""
+        return [value for value in self._saved if isinstance(value, TensorValue)]
+
     def setattr(self, tx: Tracer, name: str, value: Value) -> None:
+        if self.in_backward:
+            raise GraphBreak("autograd", f"setting ctx.{name} in a custom backward")
         self._attributes[name] = value
 
     def getattr(self, tx: Tracer, name: str) -> Value:
         if name in self._attributes:
-            return self._attributes[name]
-        if name in _NOTES:
+            value = self._attributes[name]
+            if self.in_backward and not _is_lasting(value):
+                raise GraphBreak("autograd", f"ctx.{name}, an object made in forward, in a custom backward")
+            return value
+        if name == "saved_tensors" and self.in_backward:
+            return TupleValue(list(self._saved), tuple)
+        if name in _NOTES and not self.in_backward:
             return BoundBuiltin(self, name)
         if name == "needs_input_grad":
-            return tx.constant((False,) * self._inputs)
-        raise GraphBreak("autograd", f"ctx.{name} in the forward of a custom autograd function")
+            return tx.constant(self._needs)
+        where = "backward" if self.in_backward else "forward"
+        raise GraphBreak("autograd", f"ctx.{name} in the {where} of a custom autograd function")
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return tx.constant(None) if name in _NOTES else super().call_method(tx, name, args, kwargs)
+        if name not in _NOTES or kwargs:
+            return super().call_method(tx, name, args, kwargs)
+        if name == "save_for_backward":
+            self._saved = list(args)
+        elif name == "mark_non_differentiable":
+            self.unmarked = set(map(id, args))
+        elif name == "set_materialize_grads":
+            self.materializes = args[0].truth(tx)
+        return tx.constant(None)
+
+
+def _is_lasting(value: Value) -> bool:
+    """True for what is the same when backward reads it: no object that the trace made and may change."""
+    if isinstance(value, TupleValue):
+        return all(map(_is_lasting, value.items))
+    return value.source is not None or value.symbolic or isinstance(value, TensorValue) or value.is_constant()
 
 
 def apply(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     cls_value, *inputs = args
     cls = cls_value.as_constant()
-    if kwargs or (torch.is_grad_enabled() and any(_requires_grad(tx, value) for value in inputs)):
-        raise GraphBreak("autograd", f"the custom autograd function {cls.__qualname__}")
-    context = AutogradContextValue(cls, len(inputs))
+    if kwargs:
+        raise GraphBreak("autograd", f"the custom autograd function {cls.__qualname__} with keyword arguments")
+    if tx.fake_mode.levels:  # eager follows rules of its own there, and refuses functions that have none
+        raise GraphBreak("autograd", f"the custom autograd function {cls.__qualname__} inside of a function transform")
+    if in_custom_backward(tx):  # eager could differentiate it once more, and by its own formula
+        raise GraphBreak("autograd", f"the custom autograd function {cls.__qualname__} in the backward of another")
+    needs = tuple([torch.is_grad_enabled() and _requires_grad(tx, value) for value in inputs])
+    context = AutogradContextValue(cls, needs)
+    before = {id(value) for value in tensors_of(tx)}
+    output = _forward_without_gradient(tx, cls_value, context, inputs)
+    returned = output.unpack(tx) if issubclass(output.python_type(), tuple) else [output]
+    if any(needs):
+        _refuse_what_stays_autograds(tx, cls, context, inputs, returned, before)
+        with_history = iter(trace_backward(tx, cls, cls_value.getattr(tx, "backward"), context, inputs, returned))
+        items = [next(with_history) if isinstance(value, TensorValue) else value for value in returned]
+    else:
+        given = [id(value) for value in inputs if isinstance(value, TensorValue)]
+        items = [tx.graph_call("view_as", [value, value]) if id(value) in given else value for value in returned]
+    return TupleValue(items, output.python_type()) if isinstance(output, TupleValue) else items[0]
+
+
+def _refuse_what_stays_autograds(
+    tx: Tracer, cls: type, context: AutogradContextValue, inputs: Sequence[Value], returned: Sequence[Value], before: set[int]
+) -> None:
+    name = f"the custom autograd function {cls.__qualname__}"
+    tensors = [value for value in returned if isinstance(value, TensorValue)]
+    if not context.materializes:
+        raise GraphBreak("autograd", f"{name}, whose backward takes undefined gradients")
+    if len(set(map(id, tensors))) < len(tensors) or not tensors:
+        raise GraphBreak("autograd", f"{name}, which returns no tensor or one twice")
+    if any(id(value) in before and all(value is not given for given in inputs) for value in tensors):
+        raise GraphBreak("autograd", f"{name}, which returns a tensor that it did not make")
+
+
+def _forward_without_gradient(tx: Tracer, cls_value: Value, context: Value, inputs: Sequence[Value]) -> Value:
     before = tx.constant(torch.is_grad_enabled())
     set_flag(tx, torch._C._set_grad_enabled, [tx.constant(False)], {})
     try:
-        output = _forward(tx, cls_value, context, inputs)
+        return _forward(tx, cls_value, context, inputs)
     finally:
         set_flag(tx, torch._C._set_grad_enabled, [before], {})
-    returned = output.unpack(tx) if issubclass(output.python_type(), tuple) else [output]
-    if any(value is given for value in returned for given in inputs if isinstance(given, TensorValue)):
-        raise GraphBreak("autograd", f"{cls.__qualname__} returns an input")
-    return output
 
 
 def _is_bound_apply(fn: Any) -> bool:

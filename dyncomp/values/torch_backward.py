@@ -37,6 +37,8 @@ def backward(tx: Tracer, loss: Any, args: Sequence[Value], kwargs: dict[str, Val
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     if _set(given.get("inputs")) or _true(tx, given.get("create_graph")):
         raise GraphBreak("autograd", "backward() with inputs= or create_graph=True")
+    if tx.fake_mode.levels:
+        raise GraphBreak("autograd", "backward() inside of a function transform")
     if torch._C._is_any_autocast_enabled() or torch.is_anomaly_enabled():
         raise GraphBreak("autograd", "backward() under autocast or anomaly detection")
     if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:

@@ -29,7 +29,9 @@ _CLASSES: dict[Any, type[Exception]] = {
 def holds(condition: Value, tx: Tracer) -> bool:
     """The truth; of a number that only the running program gives it is a check of the graph."""
     if isinstance(condition, SymNumberValue) and isinstance(condition.number, torch.SymBool):
-        return bool(condition.number.node.expect_true("", 0))
+        known = bool(condition.number.node.expect_true("", 0))
+        tx.add_checks(torch._check)
+        return known
     return condition.truth(tx)
 
 

@@ -3,7 +3,7 @@
     a leaf          one graph node: ATen builtins, torch.nn.functional, tensor methods, torch.ops
     metadata        answered from fakes: torch.is_floating_point(x), torch.numel(x)
     folded          really called on constants: torch.get_default_dtype(), torch.finfo(dtype)
-    a named break   autograd, random state, functorch transforms, file I/O
+    a named break   autograd, random state, file I/O
 
 Any other torch function written in Python is inlined like a user's. A leaf's node calls the very function
 that the program called, so the graph run as it stands does what eager does.
@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional
+from torch import _higher_order_ops
 
 from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import Source
@@ -114,10 +115,13 @@ _BREAKS: dict[Any, tuple[str, str]] = {
     torch.load: ("side-effect", "torch.load"),
     torch.compile: ("unsupported-call", "torch.compile"),
     torch.cond: ("unsupported-call", "torch.cond"),
-    torch.vmap: ("unsupported-call", "torch.vmap"),
+    **{getattr(_higher_order_ops, name): ("unsupported-call", name) for name in ("while_loop", "scan", "map")},
     **{
-        getattr(torch.func, name): ("unsupported-call", f"torch.func.{name}")
-        for name in ("grad", "grad_and_value", "vjp", "jvp", "jacrev", "jacfwd", "hessian", "linearize")
+        getattr(torch.func, name): ("function-transform", f"torch.func.{name}") for name in ("linearize", "functionalize")
+    },
+    **{
+        getattr(torch._C._functorch, f"_func_{end}_nesting"): ("function-transform", "torch.func.functionalize")
+        for end in ("increment", "decrement")
     },
 }
 
@@ -220,6 +224,11 @@ def answer_from_fakes(tx: Tracer, fn: Any, args: Sequence[Value], kwargs: dict[s
         tx.raise_real(error)
 
 
+def in_torch_func(tx: Tracer) -> bool:
+    """True in frames of torch's function transforms themselves, not of the functions that they transform."""
+    return bool(tx.frames) and str(tx.frames[-1].function.globals.get("__name__")).startswith("torch._functorch.")
+
+
 def has_override(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """Plain tensors never override torch functions; classes that may are not followed."""
     for value in args:
@@ -233,9 +242,10 @@ def has_override(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) ->
 def is_compiling(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """True, as the function documents: libraries use it to choose code without branches on values.
 
-    False in torch.optim, which would choose formulas that round otherwise than eager's.
+    False in torch.optim, which would choose formulas that round otherwise than eager's, and in torch.func, which would leave out
+    what only a compiler cannot do.
     """
-    return tx.constant(not in_torch_optim(tx))
+    return tx.constant(not in_torch_optim(tx) and not in_torch_func(tx))
 
 
 _register_tables()

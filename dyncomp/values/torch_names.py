@@ -16,6 +16,7 @@ METADATA_METHODS = frozenset(
     "size dim ndimension numel nelement stride storage_offset element_size is_contiguous "
     "is_floating_point is_complex is_signed is_conj is_neg get_device dim_order".split()
 )
+LAYOUT_METHODS = frozenset({"stride", "storage_offset", "is_contiguous", "dim_order"})
 # Attributes that give another tensor.
 GRAPH_ATTRIBUTES = frozenset("T mT H mH real imag data".split())
 # Metadata that the `tensor` guard leaves open: guarded apart on outside tensors.

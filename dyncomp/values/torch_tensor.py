@@ -10,10 +10,11 @@ graph.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import types
 import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,18 +22,20 @@ import torch
 from dyncomp._frame import _core
 from dyncomp.errors import GraphBreak
 from dyncomp.fake import FakeTensor, UnsupportedTensor
+from dyncomp.fake.levels import is_wrapped
 from dyncomp.fake.real import check_supported
 from dyncomp.guards.plain import know
 from dyncomp.guards.source import Const, SlotAttr, Source, Weak, attribute
 from dyncomp.shape.symbolic import is_symbolic
 from dyncomp.values import registry, tensor_numbers, torch_names
-from dyncomp.values.base import ABSENT, Builder, Tracer, Value
+from dyncomp.values.base import ABSENT, Builder, Tracer, Unreconstructible, Value
+from dyncomp.values.class_facts import class_lookup
 from dyncomp.values.identity_key import IdentityKey
-from dyncomp.values.instance import class_lookup
 from dyncomp.values.operators import BINARY, COMPARE, INPLACE, UNARY
 
 PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter)
 
+_LAYOUTS = f"{__name__}: layouts"
 _NUMBER = (int, float, complex, bool)
 _OPERATOR_NAMES = {operation: name for name, operation in reversed(torch_names.DUNDER_OPERATORS.items())}
 _A_TENSOR = Const(know("a tensor", torch.empty(0)), "a tensor")  # stands for all of them where their class is guarded
@@ -101,6 +104,8 @@ class TensorValue(Value):
         self._node = node
 
     def reconstruct(self, builder: Builder) -> None:
+        if self._fake is not None and is_wrapped(self._fake):
+            raise Unreconstructible(self, "a tensor of a function transform that leaves it")
         builder.load_node(self._node)
 
     def type_name(self, tx: Tracer) -> str:
@@ -177,6 +182,7 @@ class TensorValue(Value):
         if name in torch_names.METADATA_METHODS and not self._is_replaced(tx, name):
             if name == "storage_offset":
                 tx.pin_offsets(self)
+            _refuse_unknown_layout(tx, self, name)
             return self._metadata(tx, name, args, kwargs)
         if (number := self._as_number(tx, name, args, kwargs)) is not None:
             return number
@@ -245,6 +251,8 @@ class TensorValue(Value):
             return self.compare(tx, symbol, args[0]) or tx.constant(NotImplemented)
         if kind == "item":
             return self._item_method(tx, symbol, args)
+        if kind == "reflected" and isinstance(args[0], TensorValue):
+            return None  # x.__rdiv__(y) is not y / x: it multiplies by a reciprocal, and rounds twice
         found = self.binary(tx, symbol, args[0], reflected=kind == "reflected", inplace=kind == "inplace")
         return found or tx.constant(NotImplemented)
 
@@ -412,6 +420,29 @@ def _known(tx: Tracer) -> dict[int, TensorValue]:
 
 def tensors_of(tx: Tracer) -> list[TensorValue]:
     return list(_known(tx).values())
+
+
+@contextlib.contextmanager
+def layouts_unknown(tx: Tracer, where: str) -> Iterator[None]:
+    """Of the tensors that operations inside give, no question about their layout can be answered: it breaks the graph. Outside
+    nothing knows of them. `where` is for the message.
+    """
+    known = _known(tx)
+    before = set(known)
+    tx.state[_LAYOUTS] = (before, where)
+    try:
+        yield
+    finally:
+        del tx.state[_LAYOUTS]
+        for key in [key for key, value in known.items() if key not in before and value.source is None]:
+            del known[key]
+
+
+def _refuse_unknown_layout(tx: Tracer, tensor: TensorValue, name: str) -> None:
+    if _LAYOUTS in tx.state and name in torch_names.LAYOUT_METHODS and tensor.source is None:
+        before, where = tx.state[_LAYOUTS]
+        if id(tensor.fake(tx)) not in before:
+            raise GraphBreak("autograd", f"Tensor.{name}() {where}")
 
 
 @registry.wrap_if(lambda obj: isinstance(obj, torch.Tensor), priority=10)

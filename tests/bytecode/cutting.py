@@ -11,16 +11,10 @@ import sys
 from dyncomp.bytecode import spell
 from dyncomp.bytecode.assemble import Layout, assemble
 from dyncomp.bytecode.canonical import canonical
-from dyncomp.bytecode.continuation import (
-    FIRST_ARGUMENT,
-    Point,
-    closure_names,
-    make_continuation,
-    nulls_after,
-    parameters,
-    variables_after,
-)
+from dyncomp.bytecode.continuation_writer import make_continuation
 from dyncomp.bytecode.flow import Flow
+from dyncomp.bytecode.frame_facts import FIRST_ARGUMENT, closure_names, parameters
+from dyncomp.bytecode.frame_point import Point, nulls_after, variables_after
 from dyncomp.bytecode.instruction import Instruction
 
 

@@ -9,9 +9,10 @@ import weakref
 import pytest
 
 from dyncomp.bytecode import canonical as canonical_module
-from dyncomp.bytecode import continuation as continuation_module
+from dyncomp.bytecode import frame_facts
 from dyncomp.bytecode.canonical import canonical
-from dyncomp.bytecode.continuation import Point, is_resume, is_step, locate, origin, resume_code, step_code
+from dyncomp.bytecode.continuation import is_resume, is_step, locate, origin, resume_code, step_code
+from dyncomp.bytecode.frame_point import Point
 from tests.bytecode.cutting import cut_at, every_cut
 from tests.bytecode.programs import CALLS, outcome, rebuilt, reset
 
@@ -109,7 +110,7 @@ def test_made_code_goes_with_the_users():
     rows = weakref.ref(code), weakref.ref(made)
     del made, code
     canonical_module._cached.cache_clear()
-    continuation_module._facts_of.cache_clear()
+    frame_facts._facts_of.cache_clear()
     gc.collect()
     assert [row() for row in rows] == [None, None]
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from dyncomp.fake import FakeMode
 from dyncomp.fake.tensor import FakeTensor
-from dyncomp.shape.env import ShapeEnv, expr_of
+from dyncomp.shape.env import ShapeEnv
 from dyncomp.shape.program import guard_program, value_program
 from dyncomp.shape.symbolic import is_symbolic, layout_of
+from dyncomp.shape.truths import expr_of
 
 INDEX = torch.tensor([0, 1])
 

@@ -91,6 +91,7 @@ INT_OPS = ["add", "sub", "mul", "floordiv", "mod", "min", "max", "pow", "shl", "
 FLOAT_BINARY = ["fadd", "fsub", "fmul", "fdiv", "ffloordiv", "fmod", "fpow", "fmin", "fmax"]
 FLOAT_TRUTHS = ["feq", "flt", "fle"]
 FLOAT_UNARY = ["fneg", "fabs", "fsqrt", "fcos", "fcosh", "fsin", "fsinh", "ftan", "ftanh", "fasin", "facos", "fatan", "flog2"]
+FLOAT_UNARY += [f"f{name}" for name in ops.OTHER_MATH]
 FLOAT_TO_INT = ["ffloor", "fceil", "ftrunc", "fround"]
 
 

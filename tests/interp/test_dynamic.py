@@ -209,3 +209,29 @@ def test_mark_unbacked_has_no_special_sizes():
 def test_wrong_marks(wrong):
     with pytest.raises(DyncompError):
         dyncomp.mark_dynamic(torch.randn(3, 2), **wrong)
+
+
+LITERALS = [
+    lambda x: torch.tensor(2.5) * x.shape[0] + x,
+    lambda x: torch.tensor([1.0, 2, 3, 4, 5, 6, 7, 8, 9])[: x.shape[1]] + x,
+    lambda x: torch.tensor([1.0, 2]).expand(x.shape[1], 2) + 1,
+    lambda x: torch.tensor([[1.0], [2.0]]).repeat(x.shape[0], x.shape[1]),
+    lambda x: torch.tensor([3, 1, 2]) + x.shape[0],
+]
+
+
+@pytest.mark.parametrize("number", range(len(LITERALS)))
+def test_literals_and_sizes(number):
+    """The value of a literal is known, that of a literal and a size is followed without pinning the size."""
+    run(LITERALS[number], *MANY)
+
+
+def test_asking_for_the_value_of_a_literal_and_a_size_pins_it():
+    def item(x):
+        return torch.tensor([1, 2, 3, 4, 5, 6, 7, 8, 9])[x.shape[1] - 1].item() + x
+
+    def listed(x):
+        return torch.tensor([5, 6, 7, 8, 9, 10, 11, 12])[: x.shape[1]].tolist(), x + 1
+
+    for function in (item, listed):
+        run(function, *MANY, compiles=5)

@@ -258,13 +258,26 @@ def test_height_and_width_are_two_numbers_also_of_a_square(dynamic, compiles):
     calls(lambda x, y: x.sum(1) + y.amax(2).sum(), *inputs, compiles=compiles, dynamic=dynamic)
 
 
+def test_equal_sizes_are_one_number_where_an_operation_needs_it():
+    calls = [((4, 4), (4, 4)), ((3, 5), (3, 5)), ((3, 5), (3, 6)), ((7, 4), (2, 7))]
+    apart, rows_equal = (lambda x, y: (x.relu(), y * 2)), (lambda x, y: torch.cat([x, y], 1))
+    for function, count in ((apart, 4), (rows_equal, 3)):
+        dyncomp.reset()
+        fast = dyncomp.optimize(function, backend="eager", dynamic=True)
+        for a, b in calls[:count]:
+            args = torch.randn(a), torch.randn(b)
+            assert_same(fast(*args), function(*args))
+        assert dyncomp.stats().graphs == 1
+
+
 def test_tensors_of_one_shape_share_their_numbers():
-    fast = dyncomp.optimize(lambda x, y: (torch.cat([x, x]).relu(), y * 2), backend="eager", dynamic=True)
     records = []
-    dyncomp.api.context_of(fast).observers.append(records.append)
-    for shape in ((4, 4), (3, 5)):
-        fast(torch.randn(shape), torch.randn(shape))
-    fast(torch.randn(3, 5), torch.randn(3, 6))
+    with config.patch(duck_sizes=True):
+        fast = dyncomp.optimize(lambda x, y: (torch.cat([x, x]).relu(), y * 2), backend="eager", dynamic=True)
+        dyncomp.api.context_of(fast).observers.append(records.append)
+        for shape in ((4, 4), (3, 5)):
+            fast(torch.randn(shape), torch.randn(shape))
+        fast(torch.randn(3, 5), torch.randn(3, 6))
     assert len(records) == 2 and "L['y'].size(1) == s1" in records[1].recompile_reason
 
 

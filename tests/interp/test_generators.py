@@ -135,3 +135,55 @@ def test_dropped_generator_runs_its_finally():
     LOG.clear()
     broken(dropped_in_try, breaks=None, calls=1)
     assert LOG == [1, 1]
+
+
+def through_a_context_manager(x):
+    import contextlib
+
+    seen = []
+
+    @contextlib.contextmanager
+    def block(swallow):
+        try:
+            yield
+        except KeyError as error:
+            seen.append(error.args)
+            if not swallow:
+                raise
+        finally:
+            seen.append("left")
+
+    with block(True):
+        raise KeyError("inside")
+    try:
+        with block(False):
+            raise KeyError("once more")
+    except KeyError as error:
+        seen.append(str(error))
+    try:
+        with block(True):
+            raise ValueError("another")
+    except ValueError as error:
+        seen.append(str(error))
+    return x + len(seen), seen
+
+
+def test_exceptions_through_a_context_manager():
+    whole(through_a_context_manager)
+
+
+def thrown_in(x):
+    def numbers():
+        try:
+            yield 1
+        except KeyError as error:
+            yield error.args[0]
+        yield 3
+
+    it, other = numbers(), numbers()
+    next(it), next(other)
+    return x + it.throw(KeyError, KeyError(5), None) + other.throw(KeyError(7)), next(it)
+
+
+def test_both_forms_of_throw():
+    whole(thrown_in)

@@ -14,7 +14,7 @@ import pytest
 from dyncomp.bytecode import spell
 from dyncomp.bytecode.assemble import Layout, assemble
 from dyncomp.bytecode.canonical import canonical
-from dyncomp.bytecode.continuation import closure_names, parameters
+from dyncomp.bytecode.frame_facts import closure_names, parameters
 from dyncomp.bytecode.handled import handled_slots
 from dyncomp.guards.source import Local
 from dyncomp.interp.emit import RunBuilder
@@ -136,7 +136,7 @@ def test_outputs_are_dropped_before_the_rest_runs():
 
 
 def test_point_is_data():
-    from dyncomp.bytecode.continuation import Point
+    from dyncomp.bytecode.frame_point import Point
 
     point = Point(3, (True, False), frozenset({"a"}))
     assert copy.copy(point) == point and hash(point) == hash(dataclasses.replace(point))

@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from dyncomp.shape import ops
-from dyncomp.shape.env import ShapeEnv, expr_of
+from dyncomp.shape.env import ShapeEnv
 from dyncomp.shape.int_program import python_function
 from dyncomp.shape.program import guard_program, value_program
 from dyncomp.shape.symbolic import select
+from dyncomp.shape.truths import expr_of
 from tests.support import examples
 
 usual = settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))

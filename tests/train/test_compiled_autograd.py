@@ -391,6 +391,30 @@ class TestHooks:
 
         _both_with_breaks(program)
 
+    def test_that_put_others_in_their_place(self):
+        """As many hooks as before, but not the same ones."""
+
+        def program(inside):
+            seen = []
+            for swaps in (False, True, False, True):
+                x, w = leaf(3), leaf(3)
+                handles = [x.register_hook(lambda g: g * 3)]
+
+                def swap(g, swaps=swaps, handles=handles, x=x):
+                    print(end="")
+                    if swaps:
+                        handles.pop().remove()
+                        handles.append(x.register_hook(lambda g: g * 5))
+
+                with inside():
+                    y = x.sin()
+                    y.register_hook(swap)
+                    (y * w).sum().backward()
+                seen += [x.grad, w.grad]
+            return seen
+
+        _both_with_breaks(program)
+
     def test_that_take_themselves_away(self):
         def program(inside):
             w, seen = leaf(4), []
@@ -743,10 +767,28 @@ class TestLeftToEager:
             with inside():
                 x = w.exp()
                 x.retain_grad()
+                x.register_hook(lambda g: g * 2)
                 x.sum().backward()
             return [w.grad, x.grad]
 
-        both(program, refused="retain_grad() of a result")
+        both(program, breaks=1)
+
+    def test_kept_gradients_of_compiled_code_and_over_several_backwards(self):
+        fast = dyncomp.optimize(lambda w, v: (w.exp() * v, w - v))
+
+        def program(inside):
+            w, v, seen = leaf(4), leaf(4), []
+            a, b = fast(w, v)
+            c = (a * b).sin()
+            for kept in (a, b, c):
+                kept.retain_grad()
+            for _ in range(2):
+                with inside():
+                    c.sum().backward(retain_graph=True)
+                seen += [one.grad.clone() for one in (a, b, c, w, v)]
+            return seen
+
+        _both_with_breaks(program)
 
     def test_hooks_on_saved_tensors(self):
         def program(inside):

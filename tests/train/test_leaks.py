@@ -45,7 +45,7 @@ def test_a_thousand_steps(dynamic, fresh):
     before, memory = census(), resident()
     train(fast, net.parameters(), (torch.randn(n, 8) for n in sizes))
     after = census()
-    assert after[1:] == before[1:]
+    assert after[1] <= before[1] and after[2:] == before[2:]  # what other tests left may go meanwhile
     assert after[0] - before[0] < 100
     assert resident() - memory < 16 << 20
 

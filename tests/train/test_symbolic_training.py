@@ -118,3 +118,20 @@ def test_second_derivatives_of_powers():
             (first,) = torch.autograd.grad(function(x, n).sum(), x, create_graph=True)
             found.append((first.detach(), *torch.autograd.grad(first.sum(), x)))
         assert_same(found[0], found[1])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gradients_of_more_outputs_than_thought_at_other_sizes(backend):
+    """The backward that keeps more is made after the guards: what it would learn of the sizes is not among them."""
+
+    def program(x):
+        return x.cumprod(0), x.trace()
+
+    fast = dyncomp.optimize(program, backend=backend, dynamic=True)
+    for shape in ((6, 4), (7, 5), (7, 4), (5, 9)):
+        ours = torch.randn(shape, requires_grad=True)
+        theirs = ours.detach().clone().requires_grad_()
+        for function, x in ((fast, ours), (program, theirs)):
+            products, trace = function(x)
+            (products.sum() * 2 + trace).backward()
+        assert_same(ours.grad, theirs.grad, f"{shape}")

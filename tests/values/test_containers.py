@@ -313,3 +313,16 @@ def test_random_list_programs(steps):
     assert got.equal(want) and [type(v) for v in ours] == [type(v) for v in theirs]
     assert [v for v in ours if v is not X] == [v for v in theirs if v is not X]
     assert torch.equal(got, want)
+
+
+FUNCTIONS = frozenset({len, torch.sin, collections.namedtuple, dict})
+
+
+def test_frozen_sets_of_functions():
+    whole(lambda x: x + 1 if collections.namedtuple in FUNCTIONS and torch.cos not in FUNCTIONS else x - 1)
+    whole(lambda x: (x + len(FUNCTIONS), dict in FUNCTIONS, FUNCTIONS >= {torch.sin}))
+
+
+def test_results_with_names_are_made():
+    whole(lambda x: torch.return_types.max([x + 1, x * 2]).indices)
+    whole(lambda x: (torch.return_types.sort((x, x + 1)), x * 2))

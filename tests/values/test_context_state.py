@@ -169,3 +169,12 @@ def test_default_autocast_dtype_is_guarded():
             assert fast(X, W).dtype is dtype
     finally:
         torch.set_autocast_dtype("cpu", before)
+
+
+def test_leaving_inference_mode_by_return():
+    def f(x):
+        with torch.inference_mode():
+            return x + 1
+
+    fast = check(f, torch.ones(3), graphs=None, breaks=None)  # what is made in the block are inference tensors
+    assert fast(torch.ones(3)).is_inference() and not torch.is_inference_mode_enabled()

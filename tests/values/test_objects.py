@@ -436,3 +436,19 @@ def test_nothing_of_the_call_is_kept_alive():
     del o
     gc.collect()
     assert reference() is None
+
+
+def test_partials_are_wrapped_like_functions():
+    add = functools.partial(operator.add, 2)
+
+    def wrapping(x):
+        made = functools.partial(operator.mul, 3)
+        wrapped = [functools.wraps(one)(lambda y, one=one: one(y)) for one in (add, made)]
+        return [one(x) for one in wrapped], [one.__module__ for one in wrapped], made.__dict__, hasattr(made, "__name__")
+
+    whole(wrapping)
+    dyncomp.reset()
+    fast = dyncomp.optimize(lambda x, function: (function(x), function.__doc__ is not None), backend="eager")
+    for _ in range(3):
+        fast(X, functools.partial(operator.add, 2))
+    assert dyncomp.stats().recompiles == 0

@@ -85,6 +85,60 @@ def test_other_optimizers(fresh, name, foreach):
     assert_same_training(lambda p: make(p[:2] + p[3:], lr=0.01, foreach=foreach), graphs)  # Rprop indexes by a mask
 
 
+@pytest.mark.parametrize("foreach", [False, True])
+def test_numbers_that_are_compared(fresh, foreach):
+    """Adafactor takes the smaller and the larger of numbers that it reads out of tensors."""
+    options = {"weight_decay": 0.1, "d": 1.0, "eps": (None, 1e-2), "foreach": foreach}
+    assert_same_training(lambda p: torch.optim.Adafactor(p[:2] + p[3:], lr=0.2, **options), 2)
+
+
+def test_tensors_of_numbers(fresh):
+    """Averaged SGD keeps its rates as tensors."""
+    assert_same_training(lambda p: torch.optim.ASGD(p, lr=0.1, t0=2, lambd=0.1, foreach=True), 2)
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="a newer optimiser")
+def test_updates_in_half_precision(fresh):
+    assert_same_training(lambda p: torch.optim.Muon([p[0]], lr=0.1, weight_decay=0.1), 2)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.RAdam(p, lr=0.1),
+        lambda p: torch.optim.ASGD(p, lr=0.1, t0=2),
+        lambda p: torch.optim.LBFGS(p, lr=0.1, max_iter=3, line_search_fn="strong_wolfe"),
+    ],
+    ids=["radam", "asgd", "lbfgs"],
+)
+def test_steps_that_branch_on_numbers_are_left_alone(fresh, make, recwarn):
+    """As a whole, by name, without recompiles: such a step in pieces is slower than eager's."""
+
+    def run(compiled):
+        params = parameters()
+        optimizer = make(params)
+        step = dyncomp.optimize(optimizer.step) if compiled else optimizer.step
+
+        def closure():
+            optimizer.zero_grad()
+            loss = sum((p * p).sum() for p in params)
+            loss.backward()
+            return loss
+
+        for i in range(8):
+            set_gradients(params, i)
+            step(*[closure] * isinstance(optimizer, torch.optim.LBFGS))
+        return params
+
+    expected = run(False)
+    torch.testing.assert_close(run(True), expected, rtol=2e-6, atol=2e-6)
+    fallbacks = dyncomp.stats().fallbacks
+    # Where torch.compile ran before in this process, torch has put LBFGS.step out of all compilers' reach.
+    if "/_dynamo/" not in type(make(parameters())).step.__code__.co_filename:
+        assert any(name.startswith("skipped-frame: data-dependent") for name in fallbacks)
+    assert "recompile-limit" not in fallbacks and not [w for w in recwarn if issubclass(w.category, RuntimeWarning)]
+
+
 def test_fused_adagrad(fresh):
     assert_same_training(lambda p: torch.optim.Adagrad(p, lr=0.1, lr_decay=0.01, fused=True), 2)
 

@@ -241,6 +241,27 @@ def test_parameters_that_become_one(fresh):
     assert not any(" is not L" in str(guard) for guard in guards)
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_gradients_are_no_views(fresh, dynamic):
+    """Code from before `set_to_none` detaches them in place, which views refuse."""
+
+    for compiled in (False, True):
+        net = model()
+
+        def step(x, y, net=net):
+            loss = loss_of(net, x, y)
+            loss.backward()
+            return loss.detach()
+
+        fast = dyncomp.optimize(step, dynamic=dynamic, options=CAPTURE) if compiled else step
+        for i in range(3):
+            for p in net.parameters():
+                if p.grad is not None:
+                    p.grad.detach_().zero_()
+            fast(*batch(i))
+        assert not any(p.grad._is_view() for p in net.parameters())
+
+
 def test_zero_grad_alone(fresh):
     def run(compiled, none):
         net = model()

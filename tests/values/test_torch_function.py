@@ -96,7 +96,7 @@ def test_images():
     ("function", "reason"),
     [
         (lambda x: (torch.manual_seed(3), x + torch.rand(1))[1], "random"),
-        (lambda x: torch.func.vmap(torch.sin)(x), "unsupported-call"),
+        (lambda x: torch.func.linearize(torch.sin, x)[0], "function-transform"),
         (
             lambda x: (
                 torch.autograd.grad((x.clone().requires_grad_() * 2).sum(), x, allow_unused=True)[0] is None
@@ -110,21 +110,6 @@ def test_named_breaks(function, reason):
     dyncomp.reset()
     eager(function, X, graphs=None, breaks=None)
     assert reason in dyncomp.stats().break_reasons
-
-
-def test_custom_autograd_functions_run_as_python():
-    class Double(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2
-
-        @staticmethod
-        def backward(ctx, grad):
-            return grad * 2
-
-    dyncomp.reset()
-    eager(lambda x: Double.apply(x + 1) - 1, X.clone().requires_grad_(), graphs=None, breaks=None)
-    assert "autograd" in dyncomp.stats().break_reasons
 
 
 def test_gradients_flow_through_the_graph():

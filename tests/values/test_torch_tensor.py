@@ -47,6 +47,7 @@ PROGRAMS = {
     "method_value": lambda x: (lambda f: f(1))(x.add),
     "unbound_method": lambda x: torch.Tensor.add(x, 1) + torch.Tensor.__mul__(x, 2),
     "call_dunder": lambda x: x.__add__(1).__rsub__(2),
+    "call_reflected": lambda x: [x.__rdiv__(x + 3), x.__rsub__(x * 2), (x.abs() + 1).__rpow__(x.abs()), x.__rfloordiv__(x + 9)],
     "to": lambda x: x.to(torch.float64).to("cpu", torch.float16).type(torch.float32) + x.double().float(),
     "type_name": lambda x: x * len(x.type()),
     "isinstance": lambda x: x * 2 if isinstance(x, torch.Tensor) and type(x) is torch.Tensor else x,

@@ -6,10 +6,13 @@ Three ways to hold one:
     lane-wise   one a lane (column sums)                       F32 a_0 = 0, a_1 = 0;   read lane by lane
 
 Long float sums have a second level with compensation (two-sum): every few dozen steps the first level
-moves there, so that the error does not grow with the length.
+moves there, so that the error does not grow with the length. Where the call brings the length, a condition says whether
+that was needed (`deep`), so that short rows pay, and give, what they do where the length is known.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from dyncomp.codegen.emit.cpp.block import Block
 from dyncomp.codegen.emit.cpp.columns import total_of_row
@@ -56,6 +59,7 @@ class AccumulatorWriter:
         self.in_rows: frozenset[str] = (
             frozenset()
         )  # accumulators that are held as rows in memory, see `columns`
+        self.deep: dict[str, str] = {}  # of a long sum: C++ condition under which its second level is in use
 
     def vectors(self, acc: Acc) -> bool:
         return acc.name in self.facts.split or acc.name in self.facts.lane_wise
@@ -149,19 +153,27 @@ class AccumulatorWriter:
             return f"truth<{'B' if lane_wise else 'bool'}>({text})"
         return text
 
-    def _total(self, acc: Acc, name: str) -> str:
-        return f"two_sum_total({name}_high, {name}_low, {name})" if acc.name in self.facts.long else name
+    def _total(self, acc: Acc, *copies: str) -> str:
+        """The copies of an accumulator as one."""
+        if acc.name not in self.facts.long:
+            return self._joined(acc, copies)
+        total = self._joined(acc, [f"two_sum_total({name}_high, {name}_low, {name})" for name in copies])
+        deep = self.deep.get(acc.name)
+        return total if deep is None else f"({deep} ? {total} : {self._joined(acc, copies)})"
+
+    def _joined(self, acc: Acc, parts: Sequence[str]) -> str:
+        while len(parts) > 1:
+            pairs = [self._step(acc, a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+            parts = [*pairs, *parts[len(pairs) * 2 :]]
+        return parts[0]
 
     def _combined(self, acc: Acc) -> str:
         """All copies, then all lanes."""
         base = identifier(acc.name)
-        parts = [self._total(acc, f"{base}_{copy}") for copy in range(self.facts.copies)]
-        while len(parts) > 1:
-            pairs = [self._step(acc, a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
-            parts = pairs + parts[len(pairs) * 2 :]
+        total = self._total(acc, *[f"{base}_{copy}" for copy in range(self.facts.copies)])
         if acc.dtype == "bool":
-            return f"{'all_lanes' if acc.op in ('all', 'min', 'prod') else 'any_lane'}({parts[0]})"
-        return f"{_ACROSS[acc.op]}({parts[0]})"
+            return f"{'all_lanes' if acc.op in ('all', 'min', 'prod') else 'any_lane'}({total})"
+        return f"{_ACROSS[acc.op]}({total})"
 
     def _arg_result(self, acc: Acc, block: Block) -> str:
         base, sign = identifier(acc.name), 1 if acc.op == "argmax" else -1

@@ -78,6 +78,7 @@ class Facts:
         self._flush: dict[int, list[tuple[Acc, int]]] = {}
         self._outermost: dict[str, int] = {}  # of a long sum: the loop in front of which it begins
         self._starts: dict[str, int] = {}
+        self._alone: dict[str, bool] = {}  # of a long sum: it grows in one loop, which is not in another that it grows in
         self.long: set[str] = set()
         self._find_flushes(kernel.body, [])
 
@@ -132,6 +133,14 @@ class Facts:
         first level, which their totals include.
         """
         return all(self._outermost.get(acc.name) == id(loop) for acc, _ in self.flushes(loop))
+
+    def plain_iterations(self, loop: Loop) -> int | None:
+        """Up to how many iterations the sums of a loop need no second level, where only the call tells how many there are."""
+        flushes = self.flushes(loop)
+        if not flushes or loop.var.extent.is_const or not all(self._alone[acc.name] for acc, _ in flushes):
+            return None
+        shared = {acc.name in self.split and loop.var == self.vector for acc, _ in flushes}
+        return None if len(shared) > 1 else PLAIN_STEPS * (self.lanes if shared.pop() else 1)
 
     def flushes(self, loop: Loop) -> list[tuple[Acc, int]]:
         return self._flush.get(id(loop), [])
@@ -205,6 +214,7 @@ class Facts:
             steps *= extent
         if steps > PLAIN_STEPS and placed is not None:
             self.long.add(acc.name)
+            self._alone[acc.name] = len(loops) == 1 and self._outermost.get(acc.name, id(loops[0])) == id(loops[0])
             self._outermost[acc.name] = id(loops[0])
             entry = self._flush.setdefault(id(placed[0]), [])
             if all(known.name != acc.name for known, _ in entry):

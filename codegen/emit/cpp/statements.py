@@ -149,7 +149,7 @@ class Statements:
             self.body(loop.body, inner)
             block.nest(f"for (i64 {name} = 0; {name} < {extent}; {name}++)", inner)
             return
-        steps = min(count for _, count in flushes)
+        steps = self._block_length(loop, min(count for _, count in flushes), extent, block)
         outer = self._inner(block, loop, block.in_vector, block.copies, block.partial)
         outer.add(f"const i64 stop_{name} = smaller({name} + {steps}, {extent});")
         inner = self._inner(outer, loop, block.in_vector, block.copies, block.partial)
@@ -167,6 +167,20 @@ class Statements:
             chunk.nest(f"if ({name} < {extent})", block)
         else:
             chunk.lines.extend(block.lines)
+
+    def _block_length(self, loop: Loop, steps: int, extent: str, block: Block) -> str:
+        """After how many iterations long sums are flushed: where the call tells that they are not long, after all."""
+        plain = self.facts.plain_iterations(loop)
+        if plain is None:
+            return str(steps)
+        uses = Uses(index_variables(loop.var.extent), frozenset(), frozenset())
+        home, key, name = block.home(uses), ("block", loop.var, steps), f"block_{identifier(loop.var.name)}_{steps}"
+        if key not in home.values:
+            home.add(f"const i64 {name} = {extent} <= {plain} ? {extent} : {steps};")
+            home.values[key] = (name, Uses(frozenset(), frozenset(), frozenset()))
+        for acc, _ in self.facts.flushes(loop):
+            self.accumulators.deep[acc.name] = f"{name} < {extent}"
+        return name
 
     def extent(self, var: Var, block: Block) -> str:
         """The number of iterations: a literal, or a constant of the block."""
@@ -245,8 +259,9 @@ class Statements:
         else:
             step = self.facts.lanes * self.facts.copies
             steps = max(1, min(count for _, count in flushes) // self.facts.copies) * step
+            length = self._block_length(loop, steps, extent, block)
             chunk = self._transparent(loop, scope)
-            chunk.add(f"const i64 stop_{name} = smaller({name} + {steps}, {extent});")
+            chunk.add(f"const i64 stop_{name} = smaller({name} + {length}, {extent});")
             self.vector_passes(loop, chunk, f"stop_{name}", known)
             self._flush(loop, name, extent, chunk)
             scope.nest(f"for (; {name} < {extent};)", chunk)

@@ -17,6 +17,7 @@ from dyncomp.fake.rules import (  # noqa: F401
     pointwise,
     pool,
     reduce,
+    spaced,
     view,
     vision,
 )

@@ -81,3 +81,14 @@ def _copy_into(x: TensorMeta, source: TensorMeta, non_blocking: bool = False) ->
 @rule("zero_ fill_.Scalar uniform_ normal_ bernoulli_.float exponential_ random_ random_.from")
 def _overwrite(x: TensorMeta, *args: Any, **kwargs: Any) -> TensorMeta | None:
     return x if x.dtype.is_floating_point else None
+
+
+@rule("fill_.Tensor")
+def _overwrite_by_tensor(x: TensorMeta, value: TensorMeta) -> TensorMeta | None:
+    return x if x.dtype.is_floating_point and not value.shape and not value.dtype.is_complex else None
+
+
+@rule("fill.Scalar")
+def _filled(x: TensorMeta, value: Any) -> TensorMeta | None:
+    """Of other dtypes eager refuses some values."""
+    return TensorMeta(x.shape, preserved_strides(x.shape, x.strides), x.dtype, x.device) if x.dtype.is_floating_point else None

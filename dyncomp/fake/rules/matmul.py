@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dyncomp.fake.elementwise import common_device
@@ -49,3 +50,28 @@ def _product(shape: tuple[int, ...], a: TensorMeta, b: TensorMeta) -> TensorMeta
     if a.dtype != b.dtype or device is None:
         return None
     return TensorMeta(shape, contiguous_strides(shape), a.dtype, device)
+
+
+@rule("_trilinear")
+def _trilinear(
+    a: TensorMeta,
+    b: TensorMeta,
+    c: TensorMeta,
+    expand_a: Sequence[int],
+    expand_b: Sequence[int],
+    expand_c: Sequence[int],
+    summed: Sequence[int],
+    unroll_dim: int = 1,
+) -> TensorMeta | None:
+    """The product of three tensors, each with dimensions of size 1 put in, summed over some dimensions: row-major."""
+    shapes = []
+    for tensor, places in ((a, expand_a), (b, expand_b), (c, expand_c)):
+        sizes = list(tensor.shape)
+        for place in sorted(places):
+            sizes.insert(place, 1)
+        shapes.append(tuple(sizes))
+    whole = broadcast(shapes) if len(set(map(len, shapes))) == 1 else None
+    if whole is None or not a.dtype == b.dtype == c.dtype or not a.device == b.device == c.device:
+        return None
+    shape = tuple([size for dim, size in enumerate(whole) if dim not in summed])
+    return TensorMeta(shape, contiguous_strides(shape), a.dtype, a.device)

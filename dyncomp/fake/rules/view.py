@@ -141,9 +141,14 @@ def _slice(
 
 def span(start: int | None, end: int | None, step: int, size: int) -> tuple[int, int]:
     """First position of a slice, and how many there are."""
-    first = _clip(0 if start is None else start, size)
-    last = _greater(_clip(size if end is None else end, size), first)
+    first, last = bounds(start, end, size)
     return first, (last - first + step - 1) // step
+
+
+def bounds(start: int | None, end: int | None, size: int) -> tuple[int, int]:
+    """The bounds of a slice from 0 to `size`, the second not before the first."""
+    first = _clip(0 if start is None else start, size)
+    return first, _greater(_clip(size if end is None else end, size), first)
 
 
 def _clip(position: int, size: int) -> int:
@@ -186,17 +191,17 @@ def _unbind(x: TensorMeta, dim: int = 0) -> list[TensorMeta] | None:
     return None if at is None else [_dropped(x, at, i) for i in range(x.shape[at])]
 
 
-@rule("split.Tensor")
+@rule("split.Tensor unsafe_split.Tensor")
 def _split(x: TensorMeta, size: int, dim: int = 0) -> list[TensorMeta] | None:
     at = wrap_dim(dim, x.ndim)
     if at is None or size <= 0:
         return None
     total = x.shape[at]
-    sizes = [size] * (total // size) + ([total % size] if total % size or total == 0 else [])
-    return _pieces(x, at, sizes)
+    whole = [size] * (int((total + size - 1) // size) - 1)  # how many pieces there are is all that is asked of the sizes
+    return _pieces(x, at, [*whole, total - len(whole) * size])
 
 
-@rule("split_with_sizes")
+@rule("split_with_sizes unsafe_split_with_sizes")
 def _split_with_sizes(x: TensorMeta, sizes: Sequence[int], dim: int = 0) -> list[TensorMeta] | None:
     at = wrap_dim(dim, x.ndim)
     if at is None or not must_hold(sum(sizes) == x.shape[at]) or not all(must_hold(size >= 0) for size in sizes):

@@ -1,9 +1,11 @@
-"""Padding and shuffling of images: the memory format of the input is kept."""
+"""Padding and shuffling of images, which keep the memory format of the input, and grids to sample them at."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+
+import torch
 
 from dyncomp.fake.registry import register, rule
 from dyncomp.fake.tensor import TensorMeta
@@ -12,6 +14,7 @@ from dyncomp.shape.layout import (
     contiguous_strides,
     has_channels_last_order,
     has_zero,
+    is_one,
     must_hold,
     preserved_strides,
     same_shape,
@@ -50,6 +53,14 @@ def _constant_pad(x: TensorMeta, padding: Sequence[int], value: Any = 0) -> Tens
     for i, (before, after) in enumerate(zip(padding[0::2], padding[1::2], strict=True)):
         sizes[-1 - i] += before + after
     shape = tuple(sizes)
+    row_major = same_shape(x.strides, contiguous_strides(x.shape)) and not has_channels_last_order(x.shape, x.strides)
+    if row_major and not has_zero(x.shape) and not _shows_what_was_cut(x, padding):
+        if not all(must_hold(size >= 0) for size in shape):
+            return None
+        if not has_zero(shape):
+            # Row-major whether sizes grow or shrink, so that nothing is asked of the padding; nor of whether there is any, since
+            # a copy of what has none is laid out likewise.
+            return TensorMeta(shape, contiguous_strides(shape), x.dtype, x.device)
     if not all(assumed(p >= 0) for p in padding):
         if any(assumed(p > 0) for p in padding) or not all(must_hold(size >= 0) for size in shape):
             return None
@@ -57,13 +68,19 @@ def _constant_pad(x: TensorMeta, padding: Sequence[int], value: Any = 0) -> Tens
         return TensorMeta(shape, preserved_strides(shape, x.strides), x.dtype, x.device)
     if has_zero(x.shape):
         return None
-    row_major = same_shape(x.strides, contiguous_strides(x.shape))
-    if row_major and not has_channels_last_order(x.shape, x.strides):
-        # A copy of what has no padding is laid out likewise: whether there is any need not be known.
+    if row_major:
         return TensorMeta(shape, contiguous_strides(shape), x.dtype, x.device)
     if not any(assumed(p != 0) for p in padding):
         return None
     return TensorMeta(shape, suggested_strides(shape, x.shape, x.strides), x.dtype, x.device)
+
+
+def _shows_what_was_cut(x: TensorMeta, padding: Sequence[int]) -> bool:
+    """Whether negative padding would leave strides of the whole: those of a dimension of size 1 are what they were, while
+    dimensions inside of it may shrink.
+    """
+    changed = [x.ndim - 1 - i // 2 for i, p in enumerate(padding) if isinstance(p, torch.SymInt) or p < 0]
+    return any(is_one(size) for size in x.shape[: max(changed, default=0)])
 
 
 @rule("pixel_shuffle")
@@ -89,6 +106,26 @@ def _channel_shuffle(x: TensorMeta, groups: int) -> TensorMeta | None:
     return TensorMeta(x.shape, suggested_strides(x.shape, x.shape, x.strides), x.dtype, x.device)
 
 
+def max_pool1d_size(
+    size: int,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> int | None:
+    """How many windows fit into `size` elements; None where eager refuses the settings."""
+    step = stride[0] if stride else kernel_size[0]
+    if step <= 0 or dilation[0] <= 0 or padding[0] < 0 or 2 * padding[0] > kernel_size[0]:
+        return None
+    room = size + 2 * padding[0] - dilation[0] * (kernel_size[0] - 1) - 1
+    count = (room + (step - 1 if ceil_mode else 0)) // step + 1
+    # The last window must start inside the input or its left padding.
+    if ceil_mode and (count - 1) * step >= size + padding[0]:
+        count -= 1
+    return None if count < 1 else count
+
+
 @rule("max_pool1d")
 def _max_pool1d(
     x: TensorMeta,
@@ -99,15 +136,30 @@ def _max_pool1d(
     ceil_mode: bool = False,
 ) -> TensorMeta | None:
     """The inference kernel, which always writes row-major."""
-    step = stride[0] if stride else kernel_size[0]
-    if x.ndim not in (2, 3) or 0 in x.shape or step <= 0 or padding[0] < 0 or 2 * padding[0] > kernel_size[0]:
+    if x.ndim not in (2, 3) or 0 in x.shape:
         return None
-    room = x.shape[-1] + 2 * padding[0] - dilation[0] * (kernel_size[0] - 1) - 1
-    size = (room + (step - 1 if ceil_mode else 0)) // step + 1
-    # The last window must start inside the input or its left padding.
-    if ceil_mode and (size - 1) * step >= x.shape[-1] + padding[0]:
-        size -= 1
-    if size < 1:
+    size = max_pool1d_size(x.shape[-1], kernel_size, stride, padding, dilation, ceil_mode)
+    if size is None:
         return None
     shape = (*x.shape[:-1], size)
     return TensorMeta(shape, contiguous_strides(shape), x.dtype, x.device)
+
+
+@rule("affine_grid_generator")
+def _affine_grid(theta: TensorMeta, size: Sequence[int], align_corners: bool) -> TensorMeta | None:
+    rank = len(size) - 2
+    if rank not in (2, 3) or theta.ndim != 3 or not all(must_hold(n >= 1) for n in size):
+        return None
+    if not same_shape(theta.shape, (size[0], rank, rank + 1)):
+        return None
+    shape = (size[0], *size[2:], rank)
+    return TensorMeta(shape, contiguous_strides(shape), theta.dtype, theta.device)
+
+
+@rule("affine_grid_generator_backward")
+def _affine_grid_backward(grad: TensorMeta, size: Sequence[int], align_corners: bool) -> TensorMeta | None:
+    rank = len(size) - 2
+    if rank not in (2, 3) or not same_shape(grad.shape, (size[0], *size[2:], rank)):
+        return None
+    # The transpose of a product.
+    return TensorMeta((size[0], rank, rank + 1), (rank * (rank + 1), 1, rank), grad.dtype, grad.device)

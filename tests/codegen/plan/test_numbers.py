@@ -11,14 +11,14 @@ from tests.support import assert_same
 F = torch.nn.functional
 
 
-def check(function, *calls, fallbacks=(), frames=1):
-    """Every call as in eager, one graph for all; floats of a call are symbolic from the second value on (`frames=2`)."""
+def check(function, *calls, fallbacks=()):
+    """Every call as in eager, one graph for all."""
     fast = dyncomp.optimize(function, dynamic=True)
     with torch.no_grad():
         for call in calls:
             assert_same(fast(*call), function(*call))
     stats = dyncomp.stats()
-    assert stats.frames == frames and stats.graph_breaks == 0
+    assert stats.frames == 1 and stats.graph_breaks == 0
     assert not [name for name in stats.fallbacks if name not in fallbacks]
     return stats
 
@@ -37,9 +37,7 @@ def test_floats_that_vary(fresh, dtype):
         return x * rate, rate - x, torch.add(x.double(), x, alpha=rate), torch.where(x > 1, x.double(), shift / 3)
 
     x = (torch.arange(12.0) - 5).to(dtype).reshape(3, 4)
-    stats = check(
-        function, *[(x, rate, shift) for rate, shift in ((0.1, 2.5), (-3.75, 1e-9), (float("inf"), -0.0))], frames=2
-    )
+    stats = check(function, *[(x, rate, shift) for rate, shift in ((0.1, 2.5), (-3.75, 1e-9), (float("inf"), -0.0))])
     assert stats.kernels
 
 
@@ -57,7 +55,7 @@ def test_a_float_in_an_argument_by_name_of_an_operation(fresh):
         return torch.add(x.bfloat16(), x.bfloat16(), alpha=slope)
 
     fallbacks = ("symbolic-sizes: aten.add.Tensor",)
-    check(function, *[(torch.randn(7), slope) for slope in (0.5, 1.5, -2.25)], fallbacks=fallbacks, frames=2)
+    check(function, *[(torch.randn(7), slope) for slope in (0.5, 1.5, -2.25)], fallbacks=fallbacks)
 
 
 def test_questions_about_a_float_of_the_call_are_undecided():

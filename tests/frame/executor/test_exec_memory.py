@@ -244,6 +244,18 @@ def test_write_back_fails_as_eager_does():
     same_error(lambda: WRITE(torch.zeros(3), torch.ones(4)), lambda: torch.zeros(3).copy_(torch.ones(4)))
 
 
+def test_quiet_writes_leave_the_version_alone():
+    code = [("own", 0), ("op", 0, (Slot(1), 1), (), (2,)), ("copy", 0, 2)]
+    quiet = plan(2, code, [("input", 0)], ops=[("aten::add", "Scalar")])
+    leaf = torch.zeros(3, requires_grad=True)
+    (out,) = quiet(leaf, torch.ones(3))
+    assert out is leaf and leaf.tolist() == [2, 2, 2] and leaf._version == 0
+    source = torch.zeros(3)
+    clone = torch._lazy_clone(source)
+    quiet(clone, torch.ones(3))
+    assert source.tolist() == [0, 0, 0] and clone.tolist() == [2, 2, 2]
+
+
 def test_a_flag_raised_by_a_kernel_is_an_index_error():
     code = [
         ("flag", 1),

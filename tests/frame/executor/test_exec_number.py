@@ -173,6 +173,7 @@ NATIVE = {  # (operands, result) of every operation of `dyncomp/shape/ops.py`
     **dict.fromkeys(["feq", "flt", "fle"], ("ff", "s")),
     **dict.fromkeys(["fneg", "fabs", "fsqrt", "fcos", "fcosh", "fsin", "fsinh", "ftan", "ftanh"], ("f", "f")),
     **dict.fromkeys(["fasin", "facos", "fatan", "flog2"], ("f", "f")),
+    **dict.fromkeys([f"f{name}" for name in ops.OTHER_MATH], ("f", "f")),
     **dict.fromkeys(["fisint", "ffloor", "fceil", "ftrunc", "fround"], ("f", "s")),
     "not": ("i", "s"),
     "select": ("iff", "f"),

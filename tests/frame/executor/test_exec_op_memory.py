@@ -53,11 +53,45 @@ def test_what_is_as_large_takes_no_memory_beside_the_pool():
     assert stats()["kept_bytes"] == 0
 
 
+def test_large_memory_outside_shares_the_pool_once_plans_use_it():
+    """An optimiser's temporaries take what the backward left, and leave it to the next forward."""
+    made = op_plan(1, "aten::relu", (Slot(0),))
+    _exec.trim()
+    x = torch.randn(1 << 18)
+    made(x)
+    before = stats()
+    temporary = torch.empty(1 << 18)
+    after = stats()
+    assert after["live_bytes"] - before["live_bytes"] >= 1 << 20 and after["hits"] == before["hits"] + 1
+    del temporary
+    assert stats()["kept_bytes"] == before["kept_bytes"] and stats()["live_bytes"] == before["live_bytes"]
+    made(x)
+    assert stats()["misses"] == before["misses"]
+
+
+def test_room_is_made_of_huge_blocks():
+    """Smaller ones would go back to malloc, which may keep them beside."""
+    sizes = [(4 + i) << 20 for i in range(8)]  # bytes, each of a class of its own
+    _exec.trim()
+    made = op_plan(1, "aten::relu", (Slot(0),))
+    made(torch.zeros(1 << 16))
+    small = stats()["kept_bytes"]
+    assert small >= 1 << 18
+    for _ in range(3):
+        for size in sizes:
+            made(torch.zeros(size // 4))
+    assert stats()["kept_bytes"] >= small
+    hits = stats()["hits"]
+    made(torch.zeros(1 << 16))
+    assert stats()["hits"] == hits + 1
+    assert _exec.trim() > 0 and stats()["kept_bytes"] == 0
+
+
 def test_storages_grow_and_are_shared_as_ever():
     made = op_plan(1, "aten::relu", (Slot(0),))
     before = stats()["live_bytes"]
     y = made(torch.ones(N))
-    y.resize_(4 * N)
+    y.resize_(3 * N // 2)
     assert stats()["live_bytes"] == before and torch.equal(y[:N], torch.ones(N))
     z = made(torch.ones(N))
     z.share_memory_()

@@ -264,8 +264,9 @@ def test_threads_share_a_plan():
     assert not wrong
 
 
-def test_other_threads_run_during_long_kernels():
-    code = [alloc(1, 1, dtype=torch.int64), ("kernel", WAIT_FOR, 2, 1, [0, 1], [])]
+@pytest.mark.parametrize("units", [2, ("s", 0)])
+def test_other_threads_run_during_long_kernels(units):
+    code = [("int", 0, "add", 1, 1), alloc(1, 1, dtype=torch.int64), ("kernel", WAIT_FOR, units, 1, [0, 1], [])]
     p, x, seen = plan(1, code, [("slot", 1)], single=True), torch.zeros(1, dtype=torch.int64), []
     thread = threading.Thread(target=lambda: seen.append(p(x).item()))
     thread.start()

@@ -1,0 +1,185 @@
+// A training plan from the plain data that Python hands over; mistakes are ValueErrors.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <torch/csrc/utils/pybind.h>
+
+#include "executor/torch_values.h"
+#include "executor/training_parts.h"
+
+namespace dyncomp::executor {
+
+namespace {
+
+// A size, stride or offset: an int, or ("raw", k) for the number that is raw output k.
+int64_t read_number(py::handle number, std::vector<int>& from) {
+  if (!py::isinstance<py::tuple>(number)) {
+    from.push_back(-1);
+    return number.cast<int64_t>();
+  }
+  auto [kind, index] = number.cast<std::pair<std::string, int>>();
+  if (kind != "raw") {
+    throw py::value_error("a number of a view must be an int or (\"raw\", k), not " + kind);
+  }
+  from.push_back(index);
+  return 0;
+}
+
+// (operator, overload, arguments after the base, which of several results or None).
+ViewCall read_call(const py::tuple& given) {
+  auto op = c10::Dispatcher::singleton().findSchemaOrThrow(given[0].cast<std::string>().c_str(), given[1].cast<std::string>().c_str());
+  ViewCall call{op, {}, given[3].is_none() ? -1 : given[3].cast<int>()};
+  py::tuple rest = given[2].cast<py::tuple>();
+  const auto& arguments = op.schema().arguments();
+  if (arguments.empty() || rest.size() >= arguments.size()) {
+    throw py::value_error("too many arguments for the view " + op.schema().name());
+  }
+  for (std::size_t i = 1; i < arguments.size(); ++i) {
+    if (i <= rest.size()) {
+      call.rest.push_back(to_ivalue(rest[i - 1].ptr(), arguments[i]));
+    } else if (arguments[i].default_value()) {
+      call.rest.push_back(*arguments[i].default_value());
+    } else {
+      throw py::value_error("a missing argument of the view " + op.schema().name());
+    }
+  }
+  return call;
+}
+
+TrainingOutput read_output(const py::tuple& rule) {
+  using Kind = TrainingOutput::Kind;
+  TrainingOutput output{Kind::kConst};
+  std::string kind = rule[0].cast<std::string>();
+  if (kind == "view") {
+    py::tuple base = rule[1].cast<py::tuple>();
+    output.kind = base[0].cast<std::string>() == "raw" ? Kind::kRawView : Kind::kInputView;
+    output.index = base[1].cast<int>();
+    for (py::handle size : rule[2].cast<py::sequence>()) {
+      output.sizes.push_back(read_number(size, output.from));
+    }
+    for (py::handle stride : rule[3].cast<py::sequence>()) {
+      output.strides.push_back(read_number(stride, output.from));
+    }
+    if (output.sizes.size() != output.strides.size()) {
+      throw py::value_error("a view has as many sizes as strides");
+    }
+    output.offset = read_number(rule[4], output.from);
+    if (std::all_of(output.from.begin(), output.from.end(), [](int index) { return index < 0; })) {
+      output.from.clear();
+    }
+    output.differentiable = rule[5].cast<bool>();
+    for (py::handle call : rule[6].cast<py::tuple>()) {
+      output.calls.push_back(read_call(call.cast<py::tuple>()));
+    }
+  } else if (kind == "const") {
+    output.value = py::object(rule[1]).ptr();
+  } else {
+    output.kind = kind == "raw" ? Kind::kRaw : kind == "input" ? Kind::kInput : Kind::kOutput;
+    output.index = rule[1].cast<int>();
+  }
+  return output;
+}
+
+// The number in a rule's reach, or ValueError.
+void check_index(int index, std::size_t limit, const char* what) {
+  if (index < 0 || static_cast<std::size_t>(index) >= limit) {
+    throw py::value_error(std::string("a training plan has no ") + what + " " + std::to_string(index));
+  }
+}
+
+void check(const Training& training, int values) {
+  for (int index : training.requiring) {
+    check_index(index, training.inputs, "input");
+  }
+  for (int index : training.differentiable) {
+    check_index(index, training.raw, "raw output");
+  }
+  for (int index : training.watched) {
+    check_index(index, training.raw, "raw output");
+  }
+  for (int place : training.leaf_order) {
+    check_index(place, training.requiring.size(), "input with a gradient");
+  }
+  if (training.likely.size() != training.differentiable.size()) {
+    throw py::value_error("a training plan knows of each differentiable output whether it is likely to get a gradient");
+  }
+  if (training.tied.size() != training.differentiable.size()) {
+    throw py::value_error("a training plan knows of any two differentiable outputs whether they share history");
+  }
+  for (const std::vector<bool>& row : training.tied) {
+    check_index(static_cast<int>(row.size()) - 1, training.differentiable.size(), "differentiable output");
+  }
+  for (const SavedValue& one : training.saved) {
+    check_index(one.index, one.input ? training.inputs : values, one.input ? "input" : "value");
+  }
+  for (std::size_t i = 0; i < training.outputs.size(); ++i) {
+    const TrainingOutput& rule = training.outputs[i];
+    using Kind = TrainingOutput::Kind;
+    if (rule.kind == Kind::kRaw || rule.kind == Kind::kRawView) {
+      check_index(rule.index, training.raw, "raw output");
+    } else if (rule.kind == Kind::kInput || rule.kind == Kind::kInputView) {
+      check_index(rule.index, training.inputs, "input");
+    } else if (rule.kind == Kind::kOutput) {
+      check_index(rule.index, i, "earlier output");
+    }
+    for (int index : rule.from) {
+      if (index >= 0) {
+        check_index(index, training.raw, "raw output");
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TrainingPtr read_training(PyObject* args, PyObject* kwargs) {
+  static const char* names[] = {"forward", "original", "prepare", "rerun", "inputs", "raw", "values", "requiring", "differentiable",
+                                "saved", "written", "outputs", "draws", "rebased", "repeatable", "watched", "likely", "leaf_order", "tied", nullptr};
+  PyObject *forward, *original, *prepare, *rerun, *requiring, *differentiable, *saved, *written, *outputs, *rebased, *watched, *likely, *leaf_order, *tied;
+  int inputs, raw, values, draws, repeatable;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOOOiiiOOOOOpOpOOOO:TrainingPlan", const_cast<char**>(names), &forward, &original, &prepare, &rerun,
+                                   &inputs, &raw, &values, &requiring, &differentiable, &saved, &written, &outputs, &draws, &rebased,
+                                   &repeatable, &watched, &likely, &leaf_order, &tied)) {
+    throw py::error_already_set();
+  }
+  auto training = std::make_shared<Training>();
+  training->inputs = inputs;
+  training->raw = raw;
+  training->draws = draws != 0;
+  training->repeatable = repeatable != 0;
+  training->watched = py::cast<std::vector<int>>(py::handle(watched));
+  training->likely = py::cast<std::vector<bool>>(py::handle(likely));
+  training->leaf_order = py::cast<std::vector<int>>(py::handle(leaf_order));
+  training->tied = py::cast<std::vector<std::vector<bool>>>(py::handle(tied));
+  training->requiring = py::cast<std::vector<int>>(py::handle(requiring));
+  training->differentiable = py::cast<std::vector<int>>(py::handle(differentiable));
+  for (const auto& [kind, index] : py::cast<std::vector<std::pair<std::string, int>>>(py::handle(saved))) {
+    training->saved.push_back({kind == "input", index});
+  }
+  training->written.resize(static_cast<std::size_t>(inputs));
+  for (int index : py::cast<std::vector<int>>(py::handle(written))) {
+    check_index(index, training->written.size(), "input");
+    training->written[index] = training->writes = true;
+  }
+  training->rebased.resize(static_cast<std::size_t>(raw), -1);
+  for (const auto& [input, value] : py::cast<std::vector<std::pair<int, int>>>(py::handle(rebased))) {
+    check_index(input, training->written.size(), "input");
+    check_index(value, training->rebased.size(), "raw output");
+    training->rebased[value] = input;
+    training->rebases = true;
+  }
+  py::tuple rules = py::tuple(py::reinterpret_borrow<py::object>(outputs));
+  for (py::handle rule : rules) {
+    training->outputs.push_back(read_output(rule.cast<py::tuple>()));
+  }
+  training->kept = SharedObject(rules.ptr());
+  training->forward = SharedObject(forward);
+  training->original = SharedObject(original);
+  training->prepare = SharedObject(prepare);
+  training->rerun = SharedObject(rerun);
+  check(*training, values);
+  return training;
+}
+
+}  // namespace dyncomp::executor

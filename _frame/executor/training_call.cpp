@@ -1,0 +1,129 @@
+// One call of a training plan: the forward runs below autograd, or the program itself where the graph does not hold.
+#include <mutex>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <torch/csrc/autograd/VariableTypeUtils.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "executor/overlap.h"
+#include "executor/plan_object.h"
+#include "executor/text.h"
+#include "executor/training_parts.h"
+
+namespace dyncomp::executor {
+
+namespace {
+
+Values unpack(PyObject* const* objects, std::size_t count) {
+  Values values;
+  values.tensors.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (THPVariable_Check(objects[i])) [[likely]] {
+      values.tensors[i] = THPVariable_Unpack(objects[i]);
+      continue;
+    }
+    PlacedNumber number = number_of(static_cast<int>(i), objects[i]);
+    TORCH_CHECK_TYPE(number.kind != NumberType::kNone, "input or value ", text(i), " of a training plan must be a tensor or a number, not ",
+                     Py_TYPE(objects[i])->tp_name);
+    values.numbers.push_back(number);
+  }
+  return values;
+}
+
+bool is_recorded(const Training& training, const std::vector<at::Tensor>& inputs) {
+  if (!at::GradMode::is_enabled() || training.differentiable.empty()) {
+    return false;
+  }
+  for (int index : training.requiring) {
+    if (inputs[index].requires_grad()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The graph was made for inputs that share no memory with one that it writes.
+bool holds_no_longer(const Training& training, const std::vector<at::Tensor>& inputs) {
+  if (!training.writes || inputs.size() == 1) {
+    return false;
+  }
+  return shares_written_memory(inputs, training.written);
+}
+
+// Whether autograd allows the writes in place; where it does not, the program itself raises at the right place.
+bool may_be_written(const Training& training, const std::vector<at::Tensor>& inputs) {
+  for (int target : training.rebased) {
+    if (target < 0) {
+      continue;
+    }
+    try {
+      torch::autograd::check_inplace(inputs[target], true);
+    } catch (const c10::Error&) {
+      return false;
+    }
+  }
+  return true;
+}
+
+PyObject* run_original(const Training& training, PyObject* const* args, Py_ssize_t count) {
+  PyObject* result = PyObject_Vectorcall(training.original.get(), args, static_cast<std::size_t>(count), nullptr);
+  if (result == nullptr || PyTuple_Check(result)) {
+    return result;
+  }
+  py::object owned = py::reinterpret_steal<py::object>(result);
+  return PyList_Check(result) ? PyList_AsTuple(result) : PyTuple_Pack(1, result);
+}
+
+at::Tensor generator_state() {
+  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
+  std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+Values run_forward(const Training& training, PyObject* const* args, std::size_t count) {
+  at::AutoGradMode off(false);
+  py::object forward = py::reinterpret_borrow<py::object>(training.forward.get());
+  if (is_plan(forward.ptr())) {
+    Values values;
+    values.tensors = run_plan(forward.ptr(), args, count, values.numbers);
+    return values;
+  }
+  PyObject* returned = PyObject_Vectorcall(forward.ptr(), args, count, nullptr);
+  if (returned == nullptr) {
+    throw py::error_already_set();
+  }
+  py::object owned = py::reinterpret_steal<py::object>(returned);
+  TORCH_CHECK_TYPE(PyTuple_Check(returned), "the forward of a training plan must return a tuple");
+  return unpack(PySequence_Fast_ITEMS(returned), static_cast<std::size_t>(PyTuple_GET_SIZE(returned)));
+}
+
+}  // namespace
+
+PyObject* call_training(const TrainingPtr& training, PyObject* const* args, std::size_t count) {
+  TORCH_CHECK_TYPE(count == static_cast<std::size_t>(training->inputs), "a training plan with ", text(training->inputs), " inputs was called with ", text(count));
+  Values given = unpack(args, count);
+  const std::vector<at::Tensor>& inputs = given.tensors;
+  if (holds_no_longer(*training, inputs)) {
+    return run_original(*training, args, count);
+  }
+  bool recorded = is_recorded(*training, inputs);
+  if (recorded && training->rebases && !may_be_written(*training, inputs)) {
+    return run_original(*training, args, count);
+  }
+  at::Tensor state = recorded && training->draws ? generator_state() : at::Tensor();
+  Values values = run_forward(*training, args, count);
+  if (recorded) {
+    give_history(training, given, values.tensors, std::move(state));
+  } else if (training->rebases) {
+    for (int index : training->differentiable) {
+      if (int target = training->rebased[index]; target >= 0) {
+        inputs[target].copy_(values.tensors[index]);
+      }
+    }
+  }
+  return make_outputs(*training, args, inputs, values);
+}
+
+}  // namespace dyncomp::executor

@@ -1,0 +1,94 @@
+// Puts compiled code into the history: what autograd finds behind the outputs of a call, and behind inputs that it wrote.
+#include <algorithm>
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/VariableTypeUtils.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include "executor/autograd.h"
+#include "executor/training_parts.h"
+
+namespace dyncomp::executor {
+
+namespace {
+
+// An input that is no view takes its new value and its place in the history right here.
+void rebase(const at::Tensor& input, const at::Tensor& value, const CompiledBackward::Ref& node) {
+  {
+    at::AutoDispatchBelowADInplaceOrView below;
+    input.copy_(value);
+  }
+  torch::autograd::increment_version(input);
+  torch::autograd::impl::rebase_history(input, {node, node->add_input_metadata(input)});
+}
+
+bool has_hooks(const at::Tensor& leaf) {
+  if (!torch::autograd::impl::hooks(leaf).empty() || torch::autograd::impl::post_acc_grad_hooks(leaf)) {
+    return true;
+  }
+  auto accumulator = torch::autograd::impl::try_get_grad_accumulator(leaf);
+  return accumulator && (!accumulator->pre_hooks().empty() || !accumulator->post_hooks().empty());
+}
+
+// Nodes before the leaves, by position in `requiring`, if hooks could tell the order of leaves.
+std::vector<CompiledBackward::Ref> nodes_before_leaves(const Training& training, const std::vector<at::Tensor>& inputs) {
+  std::vector<CompiledBackward::Ref> nodes;
+  auto hooked = [&](int index) { return inputs[index].requires_grad() && inputs[index].is_leaf() && has_hooks(inputs[index]); };
+  if (training.leaf_order.size() < 2 || std::none_of(training.requiring.begin(), training.requiring.end(), hooked)) {
+    return nodes;
+  }
+  nodes.resize(training.requiring.size());
+  for (auto place = training.leaf_order.rbegin(); place != training.leaf_order.rend(); ++place) {
+    const at::Tensor& leaf = inputs[training.requiring[*place]];
+    if (leaf.requires_grad() && leaf.is_leaf()) {
+      nodes[*place] = own_node(new BeforeLeaf);
+      nodes[*place]->add_input_metadata(leaf);
+      nodes[*place]->add_next_edge(torch::autograd::impl::gradient_edge(leaf));
+    }
+  }
+  return nodes;
+}
+
+}  // namespace
+
+void give_history(const TrainingPtr& training, const Values& given, std::vector<at::Tensor>& values, at::Tensor state) {
+  const std::vector<at::Tensor>& inputs = given.tensors;
+  auto* compiled = new CompiledBackward(training);
+  CompiledBackward::Ref node = own_node(compiled);
+  std::vector<CompiledBackward::Ref> before = nodes_before_leaves(*training, inputs);
+  for (std::size_t place = 0; place < training->requiring.size(); ++place) {
+    int index = training->requiring[place];
+    if (!before.empty() && before[place]) {
+      node->add_next_edge({before[place], 0});
+      continue;
+    }
+    node->add_next_edge(inputs[index].requires_grad() ? torch::autograd::impl::gradient_edge(inputs[index]) : torch::autograd::Edge());
+  }
+  std::vector<int> views;
+  for (int index : training->differentiable) {
+    at::Tensor& value = values[index];
+    if (int target = training->rebased[index]; target >= 0) {
+      if (!inputs[target].is_view()) {
+        rebase(inputs[target], value, node);
+        continue;
+      }
+      views.push_back(index);
+    }
+    if (value.is_view()) {  // of fresh memory: to autograd it is a tensor of its own
+      at::Tensor own = value.detach();
+      for (at::Tensor& other : values) {
+        if (&other != &value && other.is_same(value)) {
+          other = own;
+        }
+      }
+      value = own;
+    }
+    torch::autograd::set_history(value, node);
+  }
+  for (int index : views) {  // autograd has rules of its own for writes to views
+    inputs[training->rebased[index]].copy_(values[index]);
+  }
+  compiled->keep(given, values, std::move(state));
+}
+
+}  // namespace dyncomp::executor

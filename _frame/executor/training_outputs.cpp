@@ -1,0 +1,111 @@
+// The user's outputs, from raw outputs and inputs: objects that are there already, and views that autograd knows.
+//
+//   ("raw", 0)                          y                  ("view", ("raw", 0), ...)      y[0], a view of y to autograd
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <ATen/ops/as_strided.h>
+
+#include "executor/text.h"
+#include "executor/training_parts.h"
+
+namespace dyncomp::executor {
+
+namespace {
+
+// The program's own views, one after the other: gradients come out of them as in eager, strides included.
+at::Tensor called_view_of(const at::Tensor& base, const std::vector<ViewCall>& calls) {
+  at::Tensor view = base;
+  for (const ViewCall& call : calls) {
+    torch::jit::Stack stack{view};
+    stack.insert(stack.end(), call.rest.begin(), call.rest.end());
+    call.op.callBoxed(stack);
+    view = call.item < 0 ? stack.front().toTensor() : stack.front().toTensorVector().at(static_cast<std::size_t>(call.item));
+  }
+  return view;
+}
+
+at::Tensor plain_view_of(const at::Tensor& base, const TrainingOutput& rule) {
+  int64_t offset = base.storage_offset() + rule.offset;
+  if (rule.differentiable || !base.requires_grad()) {
+    return at::as_strided(base, rule.sizes, rule.strides, offset);
+  }
+  at::AutoGradMode off(false);
+  at::Tensor alias = base.detach();
+  bool same = alias.sizes() == at::IntArrayRef(rule.sizes) && alias.strides() == at::IntArrayRef(rule.strides) && rule.offset == 0;
+  return same ? alias : at::as_strided(alias, rule.sizes, rule.strides, offset);
+}
+
+// The whole number that the forward returned at this place.
+int64_t whole_number_at(const Values& values, int place) {
+  for (const PlacedNumber& number : values.numbers) {
+    if (number.place == place) {
+      return number.bits;
+    }
+  }
+  TORCH_INTERNAL_ASSERT(false, "a training plan's forward returned no number at ", text(place));
+}
+
+at::Tensor view_of(const at::Tensor& base, const TrainingOutput& rule, const Values& returned) {
+  if (!rule.calls.empty() && rule.differentiable) {
+    return called_view_of(base, rule.calls);
+  }
+  if (rule.from.empty()) {
+    return plain_view_of(base, rule);
+  }
+  TrainingOutput filled = rule;
+  std::size_t rank = rule.sizes.size();
+  for (std::size_t i = 0; i < rule.from.size(); ++i) {
+    if (rule.from[i] >= 0) {
+      (i < rank ? filled.sizes[i] : i < 2 * rank ? filled.strides[i - rank] : filled.offset) = whole_number_at(returned, rule.from[i]);
+    }
+  }
+  return plain_view_of(base, filled);
+}
+
+// The number that the forward returned at this place.
+PyObject* number_at(const Values& values, int place) {
+  for (const PlacedNumber& number : values.numbers) {
+    if (number.place == place) {
+      return make_number(number.kind, number.bits);
+    }
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* make_output(const TrainingOutput& rule, PyObject* const* args, const std::vector<at::Tensor>& inputs, const Values& returned,
+                      PyObject* made) {
+  const std::vector<at::Tensor>& values = returned.tensors;
+  switch (rule.kind) {
+    case TrainingOutput::Kind::kRaw:
+      return values[rule.index].defined() ? THPVariable_Wrap(values[rule.index]) : number_at(returned, rule.index);
+    case TrainingOutput::Kind::kInput:
+      return Py_NewRef(args[rule.index]);
+    case TrainingOutput::Kind::kOutput:
+      return Py_NewRef(PyTuple_GET_ITEM(made, rule.index));
+    case TrainingOutput::Kind::kConst:
+      return Py_NewRef(rule.value);
+    case TrainingOutput::Kind::kRawView:
+      return THPVariable_Wrap(view_of(values[rule.index], rule, returned));
+    case TrainingOutput::Kind::kInputView:
+      return THPVariable_Wrap(view_of(inputs[rule.index], rule, returned));
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+PyObject* make_outputs(const Training& training, PyObject* const* args, const std::vector<at::Tensor>& inputs,
+                       const Values& values) {
+  py::tuple result = py::reinterpret_steal<py::tuple>(PyTuple_New(static_cast<Py_ssize_t>(training.outputs.size())));
+  for (std::size_t i = 0; i < training.outputs.size(); ++i) {
+    PyObject* value = make_output(training.outputs[i], args, inputs, values, result.ptr());
+    if (value == nullptr) {
+      throw py::error_already_set();
+    }
+    PyTuple_SET_ITEM(result.ptr(), static_cast<Py_ssize_t>(i), value);
+  }
+  return result.release().ptr();
+}
+
+}  // namespace dyncomp::executor

@@ -197,7 +197,7 @@ void CompiledBackward::check_outputs(const std::vector<bool>& pattern) const {
     const auto& meta = input_metadata(one.output);
     TORCH_CHECK(false, "one of the variables needed for gradient computation has been modified by an inplace operation: [torch.",
                 meta.device().is_cuda() ? "cuda." : "", c10::toString(meta.options().dtype().toScalarType()), "Tensor ",
-                meta.shape_as_dim_vector(), "], which is output ", text(one.output), " of Compiled, is at version ", text(now),
+                text(meta.shape_as_dim_vector()), "], which is output ", text(one.output), " of Compiled, is at version ", text(now),
                 "; expected version ", text(one.version),
                 " instead. Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
                 "torch.autograd.set_detect_anomaly(True, check_nan=False).");

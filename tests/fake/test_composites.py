@@ -48,6 +48,7 @@ PROGRAMS = {
         lambda x: F.affine_grid(x.mean() * torch.eye(2, 3).expand(2, 2, 3), (2, 1, *x.shape), align_corners=False), SHAPES
     ),
 }  # fmt: skip
+BEFORE_2_13 = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)  # max_pool1d asks for one size there
 NO_GRADIENT = {"vander", "vander of a size", "fill_diagonal_ of a cube"}  # the first is refused by eager
 
 
@@ -55,7 +56,7 @@ NO_GRADIENT = {"vander", "vander of a size", "fill_diagonal_ of a cube"}  # the 
 @pytest.mark.parametrize("backend", ["aot_eager", "codegen"])
 def test_one_compile_for_all_sizes(name, backend):
     program, shapes = PROGRAMS[name]
-    run(program, *tensors(*shapes), backend=backend)
+    run(program, *tensors(*shapes), backend=backend, compiles=2 if name == "max_pool1d" and BEFORE_2_13 else 1)
 
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS.keys() - NO_GRADIENT))

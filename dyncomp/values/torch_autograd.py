@@ -20,7 +20,7 @@ from dyncomp.errors import GraphBreak
 from dyncomp.values import registry
 from dyncomp.values.backward_trace import in_custom_backward, trace_backward
 from dyncomp.values.base import Tracer, Value
-from dyncomp.values.builtin_kind import BoundBuiltin
+from dyncomp.values.builtin_kind import BoundBuiltin, BuiltinKind
 from dyncomp.values.class_facts import class_lookup
 from dyncomp.values.context_state import set_flag
 from dyncomp.values.sequence import TupleValue
@@ -91,6 +91,8 @@ def _is_lasting(value: Value) -> bool:
     """True for what is the same when backward reads it: no object that the trace made and may change."""
     if isinstance(value, TupleValue):
         return all(map(_is_lasting, value.items))
+    if isinstance(value, BuiltinKind) and value.source is None:  # a list of constants may be written to by each backward
+        return False
     return value.source is not None or value.symbolic or isinstance(value, TensorValue) or value.is_constant()
 
 

@@ -332,6 +332,11 @@ def boxes(ctx, g):
     return g * len(ctx.box)
 
 
+def keeps_count(ctx, g):
+    ctx.box.append(1)
+    return g * len(ctx.box)
+
+
 def raises(ctx, g):
     raise ValueError("no gradient")
 
@@ -340,6 +345,7 @@ BREAKS = {
     "effect": custom(logs),
     "ctx-written": custom(counts, fills),
     "object-on-ctx": custom(boxes, fills),
+    "list-of-constants-on-ctx": custom(keeps_count, fills),
     "function-inside": custom(lambda ctx, g: Identity.apply(g) * 2),
     "random": custom(lambda ctx, g: g * torch.rand(3)),
     "layout": custom(lambda ctx, g: g * 2 if g.is_contiguous() else g * 3),

@@ -18,12 +18,18 @@ cdef extern from "executor/training.h" namespace "dyncomp::executor":
     object make_training_plan_type()
 
 cdef extern from "executor/history.h" namespace "dyncomp::executor":
-    object walk_history(object roots, object inputs, bint details)
+    object walk_history(object roots, object inputs, bint details, bint capture)
     object leaves_in_order(object roots)
     object call_history(object steps, Py_ssize_t index, object given, bint run)
     object kept_by_history(object steps, object objects, object readers)
     bint release_history(object steps) except False
     object retain_history(object steps, Py_ssize_t index, Py_ssize_t place, object gradient)
+
+cdef extern from "executor/leaf_hooks.h" namespace "dyncomp::executor":
+    object c_accumulation_has_hooks "dyncomp::executor::accumulation_has_hooks"(object tensor)
+
+cdef extern from "executor/host_number.h" namespace "dyncomp::executor":
+    object c_host_number "dyncomp::executor::host_number"(object tensor)
 
 cdef extern from "executor/pool.h" namespace "dyncomp::executor":
     ctypedef struct CPoolStats "dyncomp::executor::PoolStats":
@@ -125,17 +131,18 @@ def shares_memory(inputs, written):
     return bool(c_shares_memory(tuple(inputs), tuple(written)))
 
 
-def backward_walk(tuple roots not None, tuple inputs not None, bint details=False):
+def backward_walk(tuple roots not None, tuple inputs not None, bint details=False, bint capture=False):
     """The autograd graph below tensors, in the order in which eager's engine runs it; `inputs`: leaves that are wanted, () for all.
+    With `capture` they are any tensors with a history, whose gradients are asked for (`torch.autograd.grad`).
 
     (steps, structure, sizes, kinds, objects, hooks, details), or a str: why this graph is left to eager's engine. `kinds`: a letter
     a node. `objects`: by node the leaf that is accumulated into ("a"), (node, prepare, saved values) of compiled code ("c"), a
-    Python function's context ("p"), another node ("g"). `hooks`: each dict of hooks after a tuple of what is in it.
-    `details`: None or (roots, nodes): (node, input) of each root; by node ((dtype or None, sizes) of each input, (node or -1,
+    Python function's context ("p"), another node ("g"), None of one whose gradients are asked for and that does not run ("x"). `hooks`: each dict of hooks after a tuple of what is in it.
+    `details`: None or (roots, nodes, captures): (node, input) of each root; of each captured tensor the same; by node ((dtype or None, sizes) of each input, (node or -1,
     input) of each result, (kind, input) of each tuple of hooks). Graphs of equal structure and sizes differ in what their nodes
     keep at most.
     """
-    return walk_history(roots, inputs, details)
+    return walk_history(roots, inputs, details, capture)
 
 
 def backward_leaves(tuple roots not None):
@@ -168,6 +175,19 @@ def backward_release(steps):
 def backward_retain(steps, index, place, gradient):
     """Adds a gradient to the `grad` of result number `place` of node `index` of a walk, if that result retains it."""
     retain_history(steps, index, place, gradient)
+
+
+def host_number(tensor):
+    """The number in a real tensor of one element in the memory of the CPU that no other tensor shares; None of any other.
+
+    An int of a tensor of integers or bools, a float of a floating one. Without effects: guards read numbers by it.
+    """
+    return c_host_number(tensor)
+
+
+def accumulation_has_hooks(tensor):
+    """True if hooks are registered on the node that accumulates gradients into this leaf, in Python or in C++. Without effects."""
+    return c_accumulation_has_hooks(tensor)
 
 
 set_slot_type(<PyTypeObject*>Slot)

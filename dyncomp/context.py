@@ -46,6 +46,9 @@ class CompileContext:
     optimizer_floats: weakref.WeakKeyDictionary[types.CodeType, Any] = dataclasses.field(
         default_factory=weakref.WeakKeyDictionary
     )  # what varied of an optimiser's settings (values.optimizer)
+    gradients: weakref.WeakKeyDictionary[types.CodeType, Any] = dataclasses.field(
+        default_factory=weakref.WeakKeyDictionary
+    )  # of which outputs gradients were asked for that a version with symbolic sizes could not give (backends.training)
     waiting: weakref.WeakKeyDictionary[types.CodeType, Any] = dataclasses.field(
         default_factory=weakref.WeakKeyDictionary
     )  # had nothing to compile so far (patience)

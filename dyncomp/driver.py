@@ -12,6 +12,7 @@ import os
 import time
 import types
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -131,7 +132,7 @@ def _answer(func: types.FunctionType, args: tuple[Any, ...], owner: CompileConte
             _tell_limit(func, owner, reason)
             return _core.FREEZE
     with COMPILE_LOCK, _collector_paused(), undisturbed(), config.patch(**owner.options):
-        made = _compile_or_fall_back(func, args, owner, reason, entries)
+        made = _compile_or_fall_back(func, args, owner, reason, entries, cache)
     # Calls that older versions serve go on doing so.
     return _core.FREEZE if made is None and entries else made
 
@@ -210,10 +211,15 @@ def _compile_or_fall_back(
     owner: CompileContext,
     reason: str | None,
     entries: list[Any],
+    cache: Any,
 ) -> Any:
     start = time.perf_counter()
+
+    def attempt() -> Any:
+        return _compile(func, args, owner, reason, entries, start, cache)
+
     try:
-        return plain_if_better(lambda: _compile(func, args, owner, reason, entries, start), func.__code__, owner, entries)
+        return plain_if_better(attempt, func.__code__, owner, entries)
     except DyncompError as error:
         if not isinstance(error, InternalError):
             raise
@@ -249,6 +255,7 @@ def _compile(
     reason: str | None,
     entries: list[Any],
     start: float,
+    cache: Any,
 ) -> Any:
     name = owner.name or func.__qualname__
     before = counters.stats().fallbacks
@@ -271,7 +278,8 @@ def _compile(
         _observe(owner, _record(func, trace, owner, reason, time.perf_counter() - start))
         return nothing_to_compile(func, trace, owner) if trace.for_now and not entries else None
     folder = dump_folder.open_folder(name)
-    compiled, native = _compile_graph(trace, owner, name, folder)
+    retirement = _Retirement(cache)
+    compiled, native = _compile_graph(trace, owner, name, folder, func.__code__, retirement)
     run = trace.make_run(compiled, _single_form(compiled))
     if isinstance(run, types.FunctionType):
         for code in generated_code(run.__code__):
@@ -285,10 +293,29 @@ def _compile(
         log.write("guards", "%s\n  %s", name, "\n  ".join(record.guards))
     _dump_frame(folder, func, run, record)
     _observe(owner, record)
+    retirement.record = weakref.ref(record)
     return _core.Entry(tree, run, trace.whole, name, record)
 
 
-def _compile_graph(trace: Any, owner: CompileContext, name: str, folder: Any) -> tuple[Callable[..., Any] | None, bool]:
+class _Retirement:
+    """Takes the version whose record this is out of its cache. It is part of that version, so it holds neither."""
+
+    def __init__(self, cache: Any):
+        self._cache = weakref.ref(cache)
+        self.record: Callable[[], Any] = lambda: None
+
+    def __call__(self) -> None:
+        cache, record = self._cache(), self.record()
+        if cache is None or record is None:
+            return
+        for entry in cache.entries():
+            if entry.info is record:
+                cache.remove(entry)
+
+
+def _compile_graph(
+    trace: Any, owner: CompileContext, name: str, folder: Any, code: types.CodeType, retire: Callable[[], None]
+) -> tuple[Callable[..., Any] | None, bool]:
     if trace.graph is None:
         return None, True
     counters.add("graphs")
@@ -297,8 +324,9 @@ def _compile_graph(trace: Any, owner: CompileContext, name: str, folder: Any) ->
         log.write("graph", "%s\n%s", name, trace.graph.print_readable(print_output=False))
     folder.write("fx_graph.py", lambda: trace.graph.print_readable(print_output=False))
     request = CompileRequest(
-        trace.graph, trace.fake_inputs, trace.example_inputs, owner, name, needs_grad(trace), folder.dump
-    )
+        trace.graph, trace.fake_inputs, trace.example_inputs, owner, name, needs_grad(trace), folder.dump,
+        owner.gradients.setdefault(code, set()), retire,
+    )  # fmt: skip
     try:
         compiled = backend.compile(request)
     except DyncompError:

@@ -1,73 +1,68 @@
-// The node of autograd behind the outputs of a compiled function.
+// The nodes of autograd behind the outputs of a compiled function.
+//
+//   y = f(x, w)                     y -> CompiledBackward -> x, w
+//
+//   a = f(x, w); b = g(w, y)        a -> CompiledBackward -> CompiledGradients of x    -> x
+//                                                         -> CompiledGradients of w    -> w
+//                                   b -> CompiledBackward -> the same of w
+//                                                         -> CompiledGradients of y    -> y
+//
+// So a backward walks what eager's would walk, and no more. The gradients are computed by one program when the first of the latter
+// nodes runs (`CompiledCall`).
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <type_traits>
 #include <vector>
 
 #include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/saved_variable.h>
-#include <torch/csrc/utils/pybind.h>
 
-#include "executor/training.h"
+#include "executor/compiled_call.h"
 
 namespace dyncomp::executor {
 
+// Behind output `place` of a call (a position in `differentiable`). Where a call has but one, its next edges are those of
+// `requiring`; else they lead to a `CompiledGradients` each.
+// After a backward that is itself differentiated there is a graph of eager's for the same output (`CompiledCall::rerun`). Gradients go
+// there from then on: what arrives for the output and what the second derivative brings about meet in the same nodes, as in eager.
 class CompiledBackward final : public torch::autograd::Node {
  public:
   // How this torch counts references to nodes.
   using Ref = decltype(torch::autograd::Edge::function);
 
-  explicit CompiledBackward(TrainingPtr training) : training_(std::move(training)) {}
-
-  // Keeps what the backward needs. `values`: what the forward returned. Called once the outputs have their history.
-  void keep(const Values& given, const std::vector<at::Tensor>& values, at::Tensor generator_state);
+  CompiledBackward(std::shared_ptr<CompiledCall> call, int place) : call_(std::move(call)), place_(place) {}
+  ~CompiledBackward() override { call_->end_output(place_); }
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
   std::string name() const override { return "CompiledBackward"; }
-  void release_variables() override;
-  void will_release_variables() override { last_run_ = true; }
 
-  // For who runs the backward in another way: the program, and a new tuple of what its backward is given before the gradients.
-  const Training* program() const { return training_.get(); }
-  py::tuple saved_objects();
-  bool has_saved_hooks() const;
+  const std::shared_ptr<CompiledCall>& call() const { return call_; }
+  int place() const { return place_; }
+  void follow(torch::autograd::Edge eager);
+  bool is_followed() const { return static_cast<bool>(eager_.function); }
 
  private:
-  using Gradients = torch::autograd::variable_list;
+  std::shared_ptr<CompiledCall> call_;
+  int place_;
+  torch::autograd::Edge eager_;
+  torch::autograd::edge_list compiled_;  // its edges before it was made to follow `eager_`
+};
 
-  Gradients compute(const std::vector<bool>& pattern, Gradients& gradients);
-  void leave_out_unreached(const std::vector<bool>& pattern, const Gradients& results);
-  void check_not_released();
-  bool is_given_up();
-  void check_outputs(const std::vector<bool>& pattern) const;
-  Values unpack_saved(const Backward* backward = nullptr);
-  Gradients run(const Backward& backward, Gradients& gradients);
-  Gradients call_python(PyObject* call, const Values& arguments) const;
-  Gradients rerun(const Gradients& gradients, bool create_graph);
-  const Backward* find(const std::vector<bool>& pattern, uint64_t autocast) const;
-  const Backward* prepare(const std::vector<bool>& pattern, uint64_t autocast);
-  Gradients spread(PyObject* results) const;
+// Gives the gradients of one of `Training::exits` for gradients of the outputs that lead there.
+class CompiledGradients final : public torch::autograd::Node {
+ public:
+  CompiledGradients(std::shared_ptr<CompiledCall> call, std::size_t exit) : call_(std::move(call)), exit_(exit) { call_->set_exit(exit, this); }
+  ~CompiledGradients() override { call_->set_exit(exit_, nullptr); }
 
-  TrainingPtr training_;
-  std::vector<torch::autograd::SavedVariable> saved_;
-  std::vector<at::Tensor> inputs_;   // for a backward that is itself differentiated
-  std::vector<PlacedNumber> numbers_;  // those among the inputs
-  std::vector<uint32_t> versions_;
-  struct Watched {
-    c10::VariableVersion counter;
-    uint32_t version;
-    uint32_t output;  // of this node
-  };
-  std::vector<Watched> watched_;
-  at::Tensor generator_state_;
-  // By differentiable output. In eager each operation gives up what it keeps when a backward has gone through it, so what one
-  // backward was not asked for may still be there for another.
-  std::vector<bool> asked_;  // what the backward that runs, or ran last, is asked for; empty where that is not known
-  std::vector<bool> ran_;    // what backwards were asked for after which nothing is to be kept
-  std::vector<std::pair<std::size_t, torch::autograd::Edge>> left_out_;  // edges that are not there while this backward runs
-  bool released_ = false, last_run_ = false;
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override { return call_->leave(*this, exit_, std::move(gradients)); }
+  std::string name() const override { return "CompiledGradients"; }
+
+  const std::shared_ptr<CompiledCall>& call() const { return call_; }
+  std::size_t exit() const { return exit_; }
+
+ private:
+  std::shared_ptr<CompiledCall> call_;
+  std::size_t exit_;
 };
 
 // Stands before a leaf, so that leaves that a node reaches at once get their gradients in the order of eager's backward: the engine

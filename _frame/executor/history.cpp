@@ -35,10 +35,7 @@ char kind_of(Node* node, PyObject* wrapper) {
   if (dynamic_cast<AccumulateGrad*>(node) != nullptr) {
     return 'a';
   }
-  if (dynamic_cast<CompiledBackward*>(node) != nullptr) {
-    return 'c';
-  }
-  if (dynamic_cast<BeforeLeaf*>(node) != nullptr) {
+  if (dynamic_cast<BeforeLeaf*>(node) != nullptr || dynamic_cast<CompiledBackward*>(node) != nullptr) {  // the latter passes on what it is given
     return 'r';
   }
   return THPFunction_Check(wrapper) ? 'p' : 'g';
@@ -97,12 +94,28 @@ std::optional<at::ScalarType> grad_dtype(const Meta& meta) {
   }
 }
 
-void add_metadata(Node* node, Key& structure, Key& sizes, py::list* details) {
-  uint32_t count = node->num_inputs();
+// Those of all nodes of a visit.
+std::vector<HookSlot> hooks_of(const Visit& visit) {
+  if (!visit.call) {
+    return hooks_of(visit.node.get());
+  }
+  std::vector<HookSlot> slots;
+  for (std::size_t place = 0; place < visit.entries.size(); ++place) {
+    if (visit.entries[place] != nullptr) {
+      for (HookSlot& slot : hooks_of(visit.entries[place])) {
+        slots.push_back({slot.kind, static_cast<int>(place), std::move(slot.table)});
+      }
+    }
+  }
+  return slots;
+}
+
+void add_metadata(const Visit& visit, Key& structure, Key& sizes, py::list* details) {
+  uint32_t count = static_cast<uint32_t>(visit.inputs());
   structure.add(count);
   for (uint32_t i = 0; i < count; ++i) {
-    const auto& meta = node->input_metadata(i);
-    bool known = !meta.was_default_constructed();
+    Node* node = visit.call ? visit.entries[i] : visit.node.get();
+    bool known = node != nullptr && !node->input_metadata(visit.call ? 0 : i).was_default_constructed();
     structure.add(known);
     if (!known) {
       if (details != nullptr) {
@@ -110,6 +123,7 @@ void add_metadata(Node* node, Key& structure, Key& sizes, py::list* details) {
       }
       continue;
     }
+    const auto& meta = node->input_metadata(visit.call ? 0 : i);
     if (meta.device().type() != at::kCPU) {
       throw Refusal{"tensors on " + c10::DeviceTypeName(meta.device().type(), true)};
     }
@@ -139,20 +153,21 @@ void add_metadata(Node* node, Key& structure, Key& sizes, py::list* details) {
   }
 }
 
-py::object object_of(Node* node, const Visit& step, const py::object& wrapper, Key& structure) {
+py::object object_of(const Visit& step, const py::object& wrapper, Key& structure) {
   switch (step.kind) {
     case 'a':
-      return steal(THPVariable_Wrap(static_cast<AccumulateGrad*>(node)->variable));
+      return steal(THPVariable_Wrap(static_cast<AccumulateGrad*>(step.node.get())->variable));
     case 'c': {
-      auto* compiled = static_cast<CompiledBackward*>(node);
-      if (compiled->has_saved_hooks()) {
+      if (step.call->has_saved_hooks()) {
         throw Refusal{"hooks on saved tensors"};
       }
-      structure.add(compiled->program());
-      py::object prepare = py::reinterpret_borrow<py::object>(compiled->program()->prepare.get());
-      return py::make_tuple(wrapper, prepare, compiled->saved_objects());
+      const Training& program = step.call->program();
+      structure.add(&program);
+      py::object prepare = py::reinterpret_borrow<py::object>(program.prepare.get());
+      return py::make_tuple(wrapper, prepare, step.call->saved_objects());
     }
     case 'r':
+    case 'x':
       return py::none();
     case 'p':
       for (const auto& saved : reinterpret_cast<THPFunction*>(wrapper.ptr())->saved_variables) {
@@ -167,35 +182,38 @@ py::object object_of(Node* node, const Visit& step, const py::object& wrapper, K
   }
 }
 
-py::object describe(const Walk& walk, bool details) {
+py::object describe(Walk& walk, const std::vector<Edge>& captured, bool details) {
   Key structure, sizes;
-  auto steps = std::make_unique<Visits>();
+  auto steps = std::make_unique<Visits>(walk.visits());
   py::list objects, hooks, shown;
   std::string kinds;
   structure.add(walk.roots().size());
   for (const Edge& root : walk.roots()) {
     structure.add(walk.position(root));
-    structure.add(root.input_nr);
   }
-  for (Node* node : walk.order()) {
-    const CompiledBackward::Ref& owner = walk.owner(node);
-    py::object wrapper = steal(torch::autograd::functionToPyObject(owner));
-    Visit step{owner, kind_of(node, wrapper.ptr())};
+  for (Visit& step : *steps) {
+    py::object wrapper = steal(torch::autograd::functionToPyObject(step.node));
+    if (!step.call && step.kind != 'x') {
+      step.kind = kind_of(step.node.get(), wrapper.ptr());
+    }
     structure.add(step.kind);
     kinds.push_back(step.kind);
-    objects.append(object_of(node, step, wrapper, structure));
+    objects.append(object_of(step, wrapper, structure));
     py::list metas, edges, slots;
-    add_metadata(node, structure, sizes, details ? &metas : nullptr);
-    structure.add(static_cast<uint32_t>(node->next_edges().size()));
-    for (const Edge& edge : node->next_edges()) {
-      int position = walk.position(edge);
+    add_metadata(step, structure, sizes, details ? &metas : nullptr);
+    structure.add(static_cast<uint32_t>(step.next_edges().size()));
+    for (std::size_t i = 0; i < step.next_edges().size(); ++i) {
+      auto [position, input] = walk.position(step.next_edges()[i]);
+      if (step.call && position >= 0) {
+        step.wanted.add(i);
+      }
       structure.add(position);
-      structure.add(edge.input_nr);
+      structure.add(input);
       if (details) {
-        edges.append(py::make_tuple(position, edge.input_nr));
+        edges.append(py::make_tuple(position, input));
       }
     }
-    std::vector<HookSlot> found = hooks_of(node);
+    std::vector<HookSlot> found = hooks_of(step);
     structure.add(found.size());
     for (HookSlot& slot : found) {
       structure.add(slot.kind);
@@ -209,7 +227,6 @@ py::object describe(const Walk& walk, bool details) {
     if (details) {
       shown.append(py::make_tuple(metas, edges, slots));
     }
-    steps->push_back(std::move(step));
   }
   py::object capsule = steal(PyCapsule_New(steps.get(), kCapsule, [](PyObject* self) {
     delete static_cast<Visits*>(PyCapsule_GetPointer(self, kCapsule));
@@ -217,9 +234,21 @@ py::object describe(const Walk& walk, bool details) {
   steps.release();
   py::list roots;
   for (const Edge& root : walk.roots()) {
-    roots.append(py::make_tuple(walk.position(root), root.input_nr));
+    auto [position, input] = walk.position(root);
+    roots.append(py::make_tuple(position, input));
   }
-  py::object more = details ? py::object(py::make_tuple(roots, shown)) : py::none();
+  py::list places;
+  structure.add(captured.size());
+  for (const Edge& edge : captured) {
+    auto [position, input] = walk.position(edge);
+    if (position < 0) {
+      throw Refusal{"a gradient of what a result does not depend on"};
+    }
+    structure.add(position);
+    structure.add(input);
+    places.append(py::make_tuple(position, input));
+  }
+  py::object more = details ? py::object(py::make_tuple(roots, shown, places)) : py::none();
   return py::make_tuple(capsule, steal(structure.object()), steal(sizes.object()), kinds, objects, hooks, more);
 }
 
@@ -244,7 +273,7 @@ Visits& visits_of(PyObject* steps) {
   return *found;
 }
 
-PyObject* walk_history(PyObject* roots, PyObject* inputs, bool details) {
+PyObject* walk_history(PyObject* roots, PyObject* inputs, bool details, bool capture) {
   HANDLE_TH_ERRORS
   try {
     std::vector<Edge> begin;
@@ -255,15 +284,15 @@ PyObject* walk_history(PyObject* roots, PyObject* inputs, bool details) {
     std::vector<Edge> held;
     for (py::handle input : py::reinterpret_borrow<py::tuple>(inputs)) {
       Edge edge = edge_of(input.ptr());
-      if (dynamic_cast<AccumulateGrad*>(edge.function.get()) == nullptr) {
+      if (!capture && dynamic_cast<AccumulateGrad*>(edge.function.get()) == nullptr) {
         throw Refusal{"inputs= with a result of an operation"};
       }
       wanted.push_back(edge.function.get());
       held.push_back(std::move(edge));
     }
-    Walk walk(std::move(begin), std::move(wanted));
+    Walk walk(std::move(begin), std::move(wanted), capture);
     walk.run();
-    return describe(walk, details).release().ptr();
+    return describe(walk, capture ? held : std::vector<Edge>(), details).release().ptr();
   } catch (const Refusal& refusal) {
     return PyUnicode_FromStringAndSize(refusal.reason.data(), static_cast<Py_ssize_t>(refusal.reason.size()));
   } catch (py::error_already_set& error) {
@@ -294,7 +323,8 @@ PyObject* leaves_in_order(PyObject* roots) {
 
 PyObject* call_history(PyObject* steps, Py_ssize_t index, PyObject* given, bool run) {
   HANDLE_TH_ERRORS
-  Node& node = *visits_of(steps).at(static_cast<std::size_t>(index)).node;
+  const Visit& visit = visits_of(steps).at(static_cast<std::size_t>(index));
+  Node& node = *visit.node;
   torch::autograd::variable_list values;
   for (py::handle one : py::reinterpret_borrow<py::tuple>(given)) {
     values.push_back(one.is_none() ? at::Tensor() : THPVariable_Unpack(one.ptr()));
@@ -302,9 +332,9 @@ PyObject* call_history(PyObject* steps, Py_ssize_t index, PyObject* given, bool 
   {
     py::gil_scoped_release unlocked;
     if (run) {
-      values = node(std::move(values));
+      values = visit.call ? visit.call->run_alone(std::move(values)) : node(std::move(values));
     }
-    torch::autograd::validate_outputs(node.next_edges(), values, [&](const std::string& text) { return "Function " + node.name() + " returned an " + text; });
+    torch::autograd::validate_outputs(visit.next_edges(), values, [&](const std::string& text) { return "Function " + node.name() + " returned an " + text; });
   }
   py::tuple results(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -316,7 +346,9 @@ PyObject* call_history(PyObject* steps, Py_ssize_t index, PyObject* given, bool 
 
 PyObject* retain_history(PyObject* steps, Py_ssize_t index, Py_ssize_t place, PyObject* gradient) {
   HANDLE_TH_ERRORS
-  Node& node = *visits_of(steps).at(static_cast<std::size_t>(index)).node;
+  const Visit& visit = visits_of(steps).at(static_cast<std::size_t>(index));
+  Node& node = visit.call ? *visit.entries.at(static_cast<std::size_t>(place)) : *visit.node;
+  place = visit.call ? 0 : place;
   auto found = node.retains_grad_hooks().find(static_cast<int>(place));
   if (found != node.retains_grad_hooks().end() && gradient != Py_None) {
     torch::autograd::variable_list values(node.num_inputs());
@@ -333,7 +365,17 @@ bool release_history(PyObject* steps) {
     return false;
   }
   for (Visit& step : *found) {
-    step.node->release_variables();
+    if (!step.call) {
+      step.node->release_variables();
+      continue;
+    }
+    Bits outputs(step.entries.size());
+    for (std::size_t k = 0; k < step.entries.size(); ++k) {
+      if (step.entries[k] != nullptr) {
+        outputs.add(k);
+      }
+    }
+    step.call->release(outputs, step.wanted);
   }
   return true;
 }

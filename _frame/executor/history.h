@@ -5,8 +5,8 @@
 
 namespace dyncomp::executor {
 
-// backward_walk(roots, inputs, details) of `_exec`; a new reference, or nullptr with an exception set. See exec.pyx.
-PyObject* walk_history(PyObject* roots, PyObject* inputs, bool details);
+// backward_walk(roots, inputs, details, capture) of `_exec`; a new reference, or nullptr with an exception set. See exec.pyx.
+PyObject* walk_history(PyObject* roots, PyObject* inputs, bool details, bool capture);
 
 // backward_leaves(roots) of `_exec`; a new reference, or nullptr with an exception set. See exec.pyx.
 PyObject* leaves_in_order(PyObject* roots);

@@ -6,6 +6,9 @@
 #include <torch/csrc/Layout.h>
 #include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/functions/tensor.h>
+#include <torch/csrc/autograd/generated/Functions.h>
+#include <torch/csrc/autograd/python_cpp_function.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -108,6 +111,22 @@ bool lacks_results(const Node& node) {
   return std::count_if(node.next_edges().begin(), node.next_edges().end(), [](const auto& edge) { return !edge.function; }) > 1;
 }
 
+void add_geometry(const at::TensorGeometry& geometry, Key& key) {
+  auto add = [&](const c10::SymInt& number) {
+    std::optional<int64_t> plain = number.maybe_as_int();
+    if (!plain) {
+      throw Refusal{"a node that keeps symbolic sizes"};
+    }
+    key.add(*plain);
+  };
+  key.add(geometry.dim());
+  for (int64_t d = 0; d < geometry.dim(); ++d) {
+    add(geometry.sym_sizes()[d]);
+    add(geometry.sym_strides()[d]);
+  }
+  add(geometry.sym_storage_offset());
+}
+
 // `reader`: (names of values, names of saved variables, whether sizes of arguments without a gradient are hidden).
 void read_node(PyObject* object, const Visit& visit, PyObject* reader, Reading& reading) {
   if (PyTuple_GET_ITEM(reader, 2) == Py_True && lacks_results(*visit.node)) {
@@ -127,6 +146,43 @@ void read_node(PyObject* object, const Visit& visit, PyObject* reader, Reading& 
       add_saved(one.ptr(), visit.node, reading);
     }
   }
+  if (const auto* node = dynamic_cast<const torch::autograd::generated::AsStridedBackward0*>(&*visit.node)) {
+    add_geometry(node->self_geometry, reading.key);
+  }
+}
+
+void read_any(PyObject* object, const Visit& visit, PyObject* readers, Reading& reading);
+
+// A write through a view: the geometries, and the node of what was written.
+void read_write(const torch::autograd::CopySlices& write, PyObject* readers, Reading& reading) {
+  if (!write.fn) {
+    throw Refusal{"eager raises: it was freed"};
+  }
+  if (write.view_fn) {
+    throw Refusal{"a write through a view that is no plain one"};
+  }
+  add_geometry(write.base, reading.key);
+  add_geometry(write.view, reading.key);
+  if (!write.fn->pre_hooks().empty() || !write.fn->post_hooks().empty() || !write.fn->tensor_pre_hooks().empty()) {
+    throw Refusal{"a write through a view, with hooks"};
+  }
+  py::object inner = steal(torch::autograd::functionToPyObject(write.fn));
+  reading.key.add(Py_TYPE(inner.ptr()));
+  for (const auto& edge : write.fn->next_edges()) {
+    reading.key.add(edge.is_valid());
+  }
+  read_any(inner.ptr(), Visit{write.fn, 'g'}, readers, reading);
+}
+
+void read_any(PyObject* object, const Visit& visit, PyObject* readers, Reading& reading) {
+  if (const auto* write = dynamic_cast<const torch::autograd::CopySlices*>(&*visit.node)) {
+    return read_write(*write, readers, reading);
+  }
+  py::object reader = steal(PyObject_GetItem(readers, reinterpret_cast<PyObject*>(Py_TYPE(object))));
+  if (PyUnicode_Check(reader.ptr())) {
+    throw Refusal{py::cast<std::string>(reader)};
+  }
+  read_node(object, visit, reader.ptr(), reading);
 }
 
 }  // namespace
@@ -145,11 +201,7 @@ PyObject* kept_by_history(PyObject* steps, PyObject* objects, PyObject* readers)
       } else if (visits[i].kind == 'c') {
         reading.tensors = py::list(py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(object, 2)));
       } else if (visits[i].kind == 'g') {
-        py::object reader = steal(PyObject_GetItem(readers, reinterpret_cast<PyObject*>(Py_TYPE(object))));
-        if (PyUnicode_Check(reader.ptr())) {
-          throw Refusal{py::cast<std::string>(reader)};
-        }
-        read_node(object, visits[i], reader.ptr(), reading);
+        read_any(object, visits[i], readers, reading);
       }
       kept.append(reading.tensors);
     }

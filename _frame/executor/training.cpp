@@ -118,6 +118,14 @@ PyType_Spec spec = {"dyncomp._frame._exec.TrainingPlan", sizeof(TrainingPlanObje
 
 }  // namespace
 
+SharedObject::~SharedObject() {
+  if (object_ != nullptr && Py_IsInitialized()) {
+    PyGILState_STATE state = PyGILState_Ensure();
+    Py_DECREF(object_);
+    PyGILState_Release(state);
+  }
+}
+
 PyObject* make_training_plan_type() { return PyType_FromSpec(&spec); }
 
 }  // namespace dyncomp::executor

@@ -12,6 +12,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
+#include "executor/bits.h"
 #include "executor/inputs.h"
 
 namespace dyncomp::executor {
@@ -61,9 +62,11 @@ struct Layout {
   bool ordered = false;
 };
 
-// A backward for the case that gradients come in exactly where `pattern` says, while autocast is in one state.
+// A backward for the case that gradients come in exactly where `pattern` says and those of `wanted` (positions in `requiring`) are
+// asked for, while autocast is in one state.
 struct Backward {
   std::vector<bool> pattern;
+  Bits wanted;
   uint64_t autocast;
   std::vector<Layout> layouts;  // one a gradient that comes in
   std::vector<bool> read;       // by saved value; what is not read may have been written since
@@ -73,6 +76,23 @@ struct Backward {
 struct SavedValue {
   bool input;  // an input (a tensor or a number), else a value that the forward returned
   int index;
+};
+
+// A node of eager's history that keeps values, or several alike: which differentiable outputs lead to it, and to which of
+// `requiring` it leads. A backward that goes through it uses it up.
+struct Keeper {
+  Bits outputs, inputs;
+};
+
+// A raw output that eager's backward of some outputs to some inputs reads.
+struct Watched {
+  int raw;
+  Keeper reader;
+};
+
+// Inputs (positions in `requiring`) that are reached from the same differentiable outputs.
+struct Exit {
+  std::vector<int> inputs, outputs;
 };
 
 struct Training {
@@ -85,9 +105,15 @@ struct Training {
   std::vector<bool> written;         // inputs that the forward writes
   std::vector<int> rebased;          // by raw output: the input whose new value and history it is, or -1
   bool rebases = false;
+  bool sized = false;                // sizes vary, and backwards read them off all that they are given
   bool repeatable = false;           // running it again on the inputs as they are afterwards gives the same
-  std::vector<int> watched;          // raw outputs that eager keeps for the likely backward: written in between, it raises
-  std::vector<std::vector<bool>> tied;  // by two differentiable raw outputs: eager's histories of them share a node that keeps values
+  std::vector<Watched> watched;      // raw outputs that eager keeps for the likely backward: written in between, it raises
+  std::vector<Bits> reach;           // by differentiable raw output: the positions in `requiring` that its history leads to
+  std::vector<Exit> exits;           // the inputs that are reached at all; what eager comes to first is first
+  std::vector<int> output_order;     // positions in `differentiable`, oldest first
+  std::vector<Keeper> keepers;
+  std::vector<Keeper> readers;       // by saved value: for gradients of which outputs and inputs a backward reads it
+  std::vector<bool> last_needs;      // by saved value: it is read although all keepers are used up
   std::vector<bool> likely;          // by differentiable raw output: the likely backward has a gradient for it
   std::vector<int> leaf_order;       // positions in `requiring` of the leaves, as eager's likely backward comes to them
   std::vector<TrainingOutput> outputs;

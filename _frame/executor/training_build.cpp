@@ -1,5 +1,6 @@
 // A training plan from the plain data that Python hands over; mistakes are ValueErrors.
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -95,8 +96,8 @@ void check(const Training& training, int values) {
   for (int index : training.differentiable) {
     check_index(index, training.raw, "raw output");
   }
-  for (int index : training.watched) {
-    check_index(index, training.raw, "raw output");
+  for (const Watched& one : training.watched) {
+    check_index(one.raw, training.raw, "raw output");
   }
   for (int place : training.leaf_order) {
     check_index(place, training.requiring.size(), "input with a gradient");
@@ -104,11 +105,14 @@ void check(const Training& training, int values) {
   if (training.likely.size() != training.differentiable.size()) {
     throw py::value_error("a training plan knows of each differentiable output whether it is likely to get a gradient");
   }
-  if (training.tied.size() != training.differentiable.size()) {
-    throw py::value_error("a training plan knows of any two differentiable outputs whether they share history");
+  if (training.reach.size() != training.differentiable.size() || training.output_order.size() != training.differentiable.size()) {
+    throw py::value_error("a training plan knows of each differentiable output which inputs it leads to, and when it was made");
   }
-  for (const std::vector<bool>& row : training.tied) {
-    check_index(static_cast<int>(row.size()) - 1, training.differentiable.size(), "differentiable output");
+  for (int place : training.output_order) {
+    check_index(place, training.differentiable.size(), "differentiable output");
+  }
+  if (training.readers.size() != training.saved.size() || training.last_needs.size() != training.saved.size()) {
+    throw py::value_error("a training plan knows of each saved value who reads it");
   }
   for (const SavedValue& one : training.saved) {
     check_index(one.index, one.input ? training.inputs : values, one.input ? "input" : "value");
@@ -131,16 +135,59 @@ void check(const Training& training, int values) {
   }
 }
 
+Bits read_bits(py::handle bytes, std::size_t count) { return Bits::from(py::cast<std::string>(bytes), count); }
+
+// Pairs of (differentiable outputs, positions in `requiring`).
+std::vector<Keeper> read_keepers(PyObject* given, const Training& training) {
+  std::vector<Keeper> keepers;
+  for (py::handle one : py::reinterpret_borrow<py::sequence>(given)) {
+    py::tuple pair = py::cast<py::tuple>(one);
+    keepers.push_back({read_bits(pair[0], training.differentiable.size()), read_bits(pair[1], training.requiring.size())});
+  }
+  return keepers;
+}
+
+// The inputs by the outputs that lead to them; what the likely backward comes to first is first.
+std::vector<Exit> exits_of(const Training& training) {
+  std::vector<int> order = training.leaf_order;
+  for (std::size_t place = 0; place < training.requiring.size(); ++place) {
+    if (std::find(order.begin(), order.end(), static_cast<int>(place)) == order.end()) {
+      order.push_back(static_cast<int>(place));
+    }
+  }
+  std::vector<Exit> exits;
+  std::map<std::vector<int>, std::size_t> numbers;
+  for (int place : order) {
+    std::vector<int> outputs;
+    for (std::size_t k = 0; k < training.reach.size(); ++k) {
+      if (training.reach[k].has(static_cast<std::size_t>(place))) {
+        outputs.push_back(static_cast<int>(k));
+      }
+    }
+    if (outputs.empty()) {
+      continue;
+    }
+    auto [found, fresh] = numbers.try_emplace(outputs, exits.size());
+    if (fresh) {
+      exits.push_back({{}, outputs});
+    }
+    exits[found->second].inputs.push_back(place);
+  }
+  return exits;
+}
+
 }  // namespace
 
 TrainingPtr read_training(PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"forward", "original", "prepare", "rerun", "inputs", "raw", "values", "requiring", "differentiable",
-                                "saved", "written", "outputs", "draws", "rebased", "repeatable", "watched", "likely", "leaf_order", "tied", nullptr};
-  PyObject *forward, *original, *prepare, *rerun, *requiring, *differentiable, *saved, *written, *outputs, *rebased, *watched, *likely, *leaf_order, *tied;
-  int inputs, raw, values, draws, repeatable;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOOOiiiOOOOOpOpOOOO:TrainingPlan", const_cast<char**>(names), &forward, &original, &prepare, &rerun,
+                                "saved", "written", "outputs", "draws", "rebased", "repeatable", "watched", "likely", "leaf_order", "reach", "output_order", "keepers",
+                                "readers", "last_needs", "sized", nullptr};
+  PyObject *forward, *original, *prepare, *rerun, *requiring, *differentiable, *saved, *written, *outputs, *rebased, *watched, *likely, *leaf_order;
+  PyObject *reach, *output_order, *keepers, *readers, *last_needs;
+  int inputs, raw, values, draws, repeatable, sized;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOOOiiiOOOOOpOpOOOOOOOOp:TrainingPlan", const_cast<char**>(names), &forward, &original, &prepare, &rerun,
                                    &inputs, &raw, &values, &requiring, &differentiable, &saved, &written, &outputs, &draws, &rebased,
-                                   &repeatable, &watched, &likely, &leaf_order, &tied)) {
+                                   &repeatable, &watched, &likely, &leaf_order, &reach, &output_order, &keepers, &readers, &last_needs, &sized)) {
     throw py::error_already_set();
   }
   auto training = std::make_shared<Training>();
@@ -148,12 +195,22 @@ TrainingPtr read_training(PyObject* args, PyObject* kwargs) {
   training->raw = raw;
   training->draws = draws != 0;
   training->repeatable = repeatable != 0;
-  training->watched = py::cast<std::vector<int>>(py::handle(watched));
+  training->sized = sized != 0;
   training->likely = py::cast<std::vector<bool>>(py::handle(likely));
   training->leaf_order = py::cast<std::vector<int>>(py::handle(leaf_order));
-  training->tied = py::cast<std::vector<std::vector<bool>>>(py::handle(tied));
   training->requiring = py::cast<std::vector<int>>(py::handle(requiring));
   training->differentiable = py::cast<std::vector<int>>(py::handle(differentiable));
+  for (py::handle one : py::reinterpret_borrow<py::sequence>(reach)) {
+    training->reach.push_back(read_bits(one, training->requiring.size()));
+  }
+  training->output_order = py::cast<std::vector<int>>(py::handle(output_order));
+  training->keepers = read_keepers(keepers, *training);
+  training->readers = read_keepers(readers, *training);
+  for (py::handle one : py::reinterpret_borrow<py::sequence>(watched)) {
+    py::tuple parts = py::cast<py::tuple>(one);
+    training->watched.push_back({parts[0].cast<int>(), {read_bits(parts[1], training->differentiable.size()), read_bits(parts[2], training->requiring.size())}});
+  }
+  training->last_needs = py::cast<std::vector<bool>>(py::handle(last_needs));
   for (const auto& [kind, index] : py::cast<std::vector<std::pair<std::string, int>>>(py::handle(saved))) {
     training->saved.push_back({kind == "input", index});
   }
@@ -179,6 +236,7 @@ TrainingPtr read_training(PyObject* args, PyObject* kwargs) {
   training->prepare = SharedObject(prepare);
   training->rerun = SharedObject(rerun);
   check(*training, values);
+  training->exits = exits_of(*training);
   return training;
 }
 

@@ -49,27 +49,62 @@ std::vector<CompiledBackward::Ref> nodes_before_leaves(const Training& training,
   return nodes;
 }
 
+using NodeRef = CompiledBackward::Ref;
+using torch::autograd::Edge;
+
+Edge edge_to(const at::Tensor& input) { return input.requires_grad() ? torch::autograd::impl::gradient_edge(input) : Edge(); }
+
+// The nodes behind the differentiable outputs. The engine runs the greatest sequence number first, so what is to run first is made last.
+std::vector<NodeRef> make_nodes(const TrainingPtr& training, const std::shared_ptr<CompiledCall>& call, const std::vector<at::Tensor>& inputs,
+                                const std::vector<at::Tensor>& values) {
+  std::vector<NodeRef> before = nodes_before_leaves(*training, inputs);
+  auto edge_of = [&](int place) {
+    return !before.empty() && before[place] ? Edge{before[place], 0} : edge_to(inputs[training->requiring[place]]);
+  };
+  std::size_t outputs = training->differentiable.size(), exits = training->exits.size();
+  std::vector<NodeRef> nodes(outputs), leaving(outputs == 1 ? 0 : exits);
+  for (std::size_t i = leaving.size(); i-- > 0;) {
+    const Exit& exit = training->exits[i];
+    leaving[i] = own_node(new CompiledGradients(call, i));
+    for (int place : exit.outputs) {
+      leaving[i]->add_input_metadata(values[training->differentiable[place]]);
+    }
+    for (int place : exit.inputs) {
+      leaving[i]->add_next_edge(edge_of(place));
+    }
+  }
+  for (int place : training->output_order) {
+    auto* node = new CompiledBackward(call, place);
+    nodes[place] = own_node(node);
+    call->set_entry(place, node);
+    for (std::size_t i = 0; i < leaving.size(); ++i) {
+      const std::vector<int>& from = training->exits[i].outputs;
+      if (auto found = std::find(from.begin(), from.end(), place); found != from.end()) {
+        node->add_next_edge({leaving[i], static_cast<uint32_t>(found - from.begin())});
+      }
+    }
+  }
+  if (outputs == 1) {
+    for (std::size_t place = 0; place < training->requiring.size(); ++place) {
+      nodes[0]->add_next_edge(training->reach[0].has(place) ? edge_of(static_cast<int>(place)) : Edge());
+    }
+  }
+  return nodes;
+}
+
 }  // namespace
 
 void give_history(const TrainingPtr& training, const Values& given, std::vector<at::Tensor>& values, at::Tensor state) {
   const std::vector<at::Tensor>& inputs = given.tensors;
-  auto* compiled = new CompiledBackward(training);
-  CompiledBackward::Ref node = own_node(compiled);
-  std::vector<CompiledBackward::Ref> before = nodes_before_leaves(*training, inputs);
-  for (std::size_t place = 0; place < training->requiring.size(); ++place) {
-    int index = training->requiring[place];
-    if (!before.empty() && before[place]) {
-      node->add_next_edge({before[place], 0});
-      continue;
-    }
-    node->add_next_edge(inputs[index].requires_grad() ? torch::autograd::impl::gradient_edge(inputs[index]) : torch::autograd::Edge());
-  }
+  auto call = std::make_shared<CompiledCall>(training);
+  std::vector<NodeRef> nodes = make_nodes(training, call, inputs, values);
   std::vector<int> views;
-  for (int index : training->differentiable) {
+  for (std::size_t place = 0; place < nodes.size(); ++place) {
+    int index = training->differentiable[place];
     at::Tensor& value = values[index];
     if (int target = training->rebased[index]; target >= 0) {
       if (!inputs[target].is_view()) {
-        rebase(inputs[target], value, node);
+        rebase(inputs[target], value, nodes[place]);
         continue;
       }
       views.push_back(index);
@@ -83,12 +118,12 @@ void give_history(const TrainingPtr& training, const Values& given, std::vector<
       }
       value = own;
     }
-    torch::autograd::set_history(value, node);
+    torch::autograd::set_history(value, nodes[place]);
   }
   for (int index : views) {  // autograd has rules of its own for writes to views
     inputs[training->rebased[index]].copy_(values[index]);
   }
-  compiled->keep(given, values, std::move(state));
+  call->keep(given, values, std::move(state));
 }
 
 }  // namespace dyncomp::executor

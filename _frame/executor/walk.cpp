@@ -75,16 +75,110 @@ void Walk::discover() {
   }
 }
 
+namespace {
+
+// What leads into compiled code; one that has been made to follow eager's graph passes on what it is given.
+CompiledBackward* entry_of(Node* node) {
+  auto* entry = dynamic_cast<CompiledBackward*>(node);
+  return entry == nullptr || entry->is_followed() ? nullptr : entry;
+}
+
+}  // namespace
+
+std::pair<int, uint32_t> Walk::position(const Edge& edge) const {
+  if (!edge.function) {
+    return {-1, 0};
+  }
+  auto found = found_.find(edge.function.get());
+  auto* entry = found == found_.end() || found->second.runs ? entry_of(edge.function.get()) : nullptr;
+  return {found == found_.end() ? -1 : found->second.position, entry != nullptr ? static_cast<uint32_t>(entry->place()) : edge.input_nr};
+}
+
+Visits Walk::visits() {
+  Visits visits;
+  std::unordered_map<const CompiledCall*, int> calls;
+  for (Node* node : order_) {
+    Found& found = found_.at(node);
+    if (!found.runs) {
+      found.position = static_cast<int>(visits.size());
+      visits.push_back({owners_.at(node), 'x', nullptr, {}, {}, {}});
+      continue;
+    }
+    auto* entry = entry_of(node);
+    auto* leaving = dynamic_cast<CompiledGradients*>(node);
+    const std::shared_ptr<CompiledCall>* call = entry != nullptr ? &entry->call() : leaving != nullptr ? &leaving->call() : nullptr;
+    if (call != nullptr) {
+      if (!node->pre_hooks().empty() || !node->post_hooks().empty() || (leaving != nullptr && !node->tensor_pre_hooks().empty())) {
+        throw Refusal{"hooks on nodes of compiled code"};
+      }
+      auto known = calls.find(call->get());
+      bool computes = leaving != nullptr || (*call)->program().differentiable.size() == 1;
+      if (known != calls.end()) {
+        if (entry != nullptr) {
+          throw Refusal{"results of compiled code that depend on its gradients"};
+        }
+        found.position = known->second;
+        continue;
+      }
+      if (!computes) {
+        continue;
+      }
+      calls.emplace(call->get(), static_cast<int>(visits.size()));
+      Visit visit = visit_call(**call, node);
+      visit.call = *call;
+      for (Node* one : visit.entries) {
+        if (one != nullptr) {
+          found_.at(one).position = static_cast<int>(visits.size());
+        }
+      }
+      found.position = static_cast<int>(visits.size());
+      visits.push_back(std::move(visit));
+      continue;
+    }
+    found.position = static_cast<int>(visits.size());
+    visits.push_back({owners_.at(node), 'g', nullptr, {}, {}, {}});
+  }
+  return visits;
+}
+
+// All nodes of the call that the walk has come to, as one. `node`: the first that computes gradients.
+Visit Walk::visit_call(const CompiledCall& call, Node* node) {
+  const Training& program = call.program();
+  Visit visit{owners_.at(node), 'c', nullptr, {}, {}, Bits(program.requiring.size())};
+  visit.entries.resize(program.differentiable.size());
+  visit.edges.resize(program.requiring.size());
+  for (Node* one : order_) {
+    auto* entry = entry_of(one);
+    if (entry != nullptr && found_.at(one).runs && entry->call().get() == &call) {
+      visit.entries.at(static_cast<std::size_t>(entry->place())) = one;
+      if (visit.entries.size() == 1) {
+        visit.edges = one->next_edges();
+      }
+    }
+    auto* leaving = dynamic_cast<CompiledGradients*>(one);
+    if (leaving != nullptr && leaving->call().get() == &call) {
+      const std::vector<int>& places = program.exits.at(leaving->exit()).inputs;
+      for (std::size_t i = 0; i < places.size(); ++i) {
+        visit.edges.at(static_cast<std::size_t>(places[i])) = leaving->next_edge(i);
+      }
+    }
+  }
+  return visit;
+}
+
 void Walk::finish(Node* node) {
-  bool needed = wanted_.empty() || std::find(wanted_.begin(), wanted_.end(), node) != wanted_.end();
+  bool wanted = wanted_.empty() || std::find(wanted_.begin(), wanted_.end(), node) != wanted_.end();
+  bool runs = wanted && !captures_;
   for (const Edge& edge : node->next_edges()) {
     if (edge.function) {
       Found& below = found_.at(edge.function.get());
       ++below.missing;
-      needed = needed || below.needed;
+      runs = runs || below.needed;
     }
   }
-  found_.at(node).needed = needed;
+  Found& found = found_.at(node);
+  found.needed = wanted || runs;
+  found.runs = runs;
 }
 
 }  // namespace dyncomp::executor

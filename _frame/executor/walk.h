@@ -6,9 +6,12 @@
 // is equal to another one stands for the same order, ties included.
 #pragma once
 
+#include <cstddef>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <torch/csrc/utils/pybind.h>
@@ -22,10 +25,20 @@ struct Refusal {
   std::string reason;
 };
 
-// One node of a walk.
+// One node of a walk. The nodes of one call of compiled code are one: its gradients come in at `entries`, by differentiable output, and
+// those of `requiring` go on to `edges`.
 struct Visit {
   CompiledBackward::Ref node;
-  char kind;  // 'a' accumulates into a leaf, 'c' compiled code, 'r' passes on to a leaf, 'p' a Python function, 'g' any other
+  // 'a' accumulates into a leaf, 'c' compiled code, 'r' passes on to a leaf, 'p' a Python function, 'x' is not run: gradients that
+  // come to it are what was asked for; 'g' any other
+  char kind;
+  std::shared_ptr<CompiledCall> call;
+  std::vector<torch::autograd::Node*> entries;  // null where no gradient comes in
+  std::vector<torch::autograd::Edge> edges;
+  Bits wanted;  // places of `requiring` where the walk goes on
+
+  const std::vector<torch::autograd::Edge>& next_edges() const { return call ? edges : node->next_edges(); }
+  std::size_t inputs() const { return call ? entries.size() : node->num_inputs(); }
 };
 
 using Visits = std::vector<Visit>;
@@ -35,8 +48,10 @@ class Walk {
   using Node = torch::autograd::Node;
   using Edge = torch::autograd::Edge;
 
-  // `wanted`: the leaves that are asked for; none of them: all. Both must outlive the walk.
-  Walk(std::vector<Edge> roots, std::vector<Node*> wanted) : roots_(std::move(roots)), wanted_(std::move(wanted)) {}
+  // `wanted`: the nodes that are asked for; none of them: all leaves. Both must outlive the walk. `captures`: asked for are the
+  // gradients that come to these nodes, which run only where another one lies below.
+  Walk(std::vector<Edge> roots, std::vector<Node*> wanted, bool captures = false)
+      : roots_(std::move(roots)), wanted_(std::move(wanted)), captures_(captures) {}
 
   void run();
 
@@ -44,21 +59,26 @@ class Walk {
   const CompiledBackward::Ref& owner(Node* node) const { return owners_.at(node); }
   const std::vector<Edge>& roots() const { return roots_; }
 
-  // Where an edge leads: a position in the order, or -1.
-  int position(const Edge& edge) const { return edge.function ? found_.at(edge.function.get()).position : -1; }
+  // The order with the nodes of each call of compiled code in one. Throws Refusal.
+  Visits visits();
+  // Where an edge leads: a position among the visits, or -1, and which of its gradients it is.
+  std::pair<int, uint32_t> position(const Edge& edge) const;
 
  private:
   struct Found {
     int missing = 0;     // how many results it still waits for
-    bool needed = true;  // an asked-for leaf lies below
-    int position = -1;   // in the order of the run
+    bool needed = true;  // an asked-for node lies below, or it is one
+    bool runs = true;    // it is not only asked for
+    int position = -1;   // in the order of the run, and then among the visits
   };
 
   void discover();
   void finish(Node* node);
+  Visit visit_call(const CompiledCall& call, Node* node);
 
   std::vector<Edge> roots_;
   std::vector<Node*> wanted_;
+  bool captures_;
   std::unordered_map<Node*, Found> found_;
   std::unordered_map<Node*, CompiledBackward::Ref> owners_;
   std::vector<Node*> order_;

@@ -55,6 +55,7 @@ constexpr KindRow kKinds[] = {
     {"dict_keys", Kind::dict_keys, Takes::keys},
     {"tensor", Kind::tensor, Takes::spec},
     {"class_attrs", Kind::class_attrs, Takes::attributes},
+    {"type_attrs", Kind::type_attrs, Takes::attributes},
     {"no_item", Kind::no_item, Takes::keys},
     {"empty", Kind::empty, Takes::nothing},
     {"empty_items", Kind::empty_items, Takes::dicts},

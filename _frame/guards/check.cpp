@@ -110,8 +110,7 @@ bool check_empty_items(Check& check, PyObject* dict) {
   return true;
 }
 
-bool check_class_attrs(Check& check, PyObject* value) {
-  PyTypeObject* type = Py_TYPE(value);
+bool check_attrs(Check& check, PyTypeObject* type) {
   unsigned int version = compat::type_version(type);
   if (version != 0 && version == check.hint_version && reinterpret_cast<PyObject*>(type) == check.hint_type) return true;
   PyObject* pairs = check.object.get();

@@ -12,11 +12,12 @@ bool check_no_item(Check& check, PyObject* dict);
 bool check_item_if_any(const Check& check, PyObject* dict);
 // Under each key lies an empty dict of the class given with it.
 bool check_empty_items(Check& check, PyObject* dict);
-bool check_class_attrs(Check& check, PyObject* value);
+// `class_attrs` of an object of this type, `type_attrs` of the type itself.
+bool check_attrs(Check& check, PyTypeObject* type);
 // C-level truth; -1 for a value that has none.
 int truth_of(PyObject* value);
 bool check_range(const Check& check, PyObject* value);
-// Marks an attribute that must be absent in `class_attrs`.
+// Marks an attribute that must be absent in `class_attrs` and `type_attrs`.
 extern PyObject* absent;
 bool check_init();
 

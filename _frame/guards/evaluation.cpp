@@ -71,7 +71,8 @@ bool Evaluation::holds(Check& check, PyObject* value) {
     case Kind::equals: return same_constant(check.object.get(), value);
     case Kind::tensor: return tensor_holds(*check.tensor, value);
     case Kind::empty_items: return check_empty_items(check, value);
-    case Kind::class_attrs: return check_class_attrs(check, value);
+    case Kind::class_attrs: return check_attrs(check, Py_TYPE(value));
+    case Kind::type_attrs: return PyType_Check(value) && check_attrs(check, reinterpret_cast<PyTypeObject*>(value));
     case Kind::len: return length_of(value) == check.low;
     case Kind::empty: return length_of(value) == 0;
     case Kind::dict_keys: return check_dict_keys(check.object.get(), value);

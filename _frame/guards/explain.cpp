@@ -50,17 +50,17 @@ Ref explain_tensor(PyObject* spec, PyObject* value) {
   return Ref::steal(PyUnicode_Join(separator.get(), parts.get()));
 }
 
-Ref explain_class_attrs(PyObject* pairs, PyObject* value) {
+Ref explain_attrs(PyObject* pairs, PyTypeObject* type) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pairs); ++i) {
     PyObject* name = PyTuple_GET_ITEM(PyTuple_GET_ITEM(pairs, i), 0);
     PyObject* expected = PyTuple_GET_ITEM(PyTuple_GET_ITEM(pairs, i), 1);
-    PyObject* found = _PyType_Lookup(Py_TYPE(value), name);
+    PyObject* found = _PyType_Lookup(type, name);
     if (found == nullptr) found = absent;
     if (found == expected) continue;
     Ref left = text_of(expected), right = text_of(found);
     if (!left || !right) return {};
     return Ref::steal(PyUnicode_FromFormat("attribute %R of class %.200s: expected %U, found %U", name,
-                                           Py_TYPE(value)->tp_name, left.get(), right.get()));
+                                           type->tp_name, left.get(), right.get()));
   }
   return Ref::steal(PyUnicode_FromString("class attributes"));
 }
@@ -146,7 +146,10 @@ Ref explain_check(const Check& check, PyObject* value, const Evaluation& evaluat
       return keys ? expected_and_found("keys", payload, keys.get()) : Ref();
     }
     case Kind::tensor: return explain_tensor(payload, value);
-    case Kind::class_attrs: return explain_class_attrs(payload, value);
+    case Kind::class_attrs: return explain_attrs(payload, Py_TYPE(value));
+    case Kind::type_attrs:
+      if (!PyType_Check(value)) return expected_and_found("type", reinterpret_cast<PyObject*>(&PyType_Type), type);
+      return explain_attrs(payload, reinterpret_cast<PyTypeObject*>(value));
     case Kind::no_item: return explain_no_item(payload, value);
     case Kind::empty_items: return explain_empty_items(payload, value);
     case Kind::item_if_any:

@@ -25,7 +25,7 @@ enum class Access : uint8_t {
 
 enum class Kind : uint8_t {
   type, id, equals, len, dict_keys, tensor, class_attrs, no_item, empty, truth, same_as, not_same_as, range,
-  int_program, item_if_any, empty_items, distinct,
+  int_program, item_if_any, empty_items, distinct, type_attrs,
 };
 
 // A call walks nodes and checks in order: each fills one cache line.
@@ -53,11 +53,11 @@ struct alignas(64) Check {
   Kind kind;
   bool unbounded = false;  // range without an upper end
   bool weak = false;       // `object` is a weak reference
-  uint64_t hint_version = 0;  // class_attrs, no_item, empty_items: version of the type or dict that passed last
+  uint64_t hint_version = 0;  // class_attrs, type_attrs, no_item, empty_items: version of the type or dict that passed last
   Py_ssize_t low = 0;         // len, truth, node index, range
   union {
     Py_ssize_t high = 0;    // range
-    PyObject* hint_type;    // class_attrs: the type that passed last (compared only)
+    PyObject* hint_type;    // class_attrs, type_attrs: the type that passed last (compared only)
     const TensorGuard* tensor;  // tensor: the tree's
     const Distinct* distinct;   // distinct: the tree's
   };

@@ -133,3 +133,25 @@ def coefficient_of(index: Index, var: Var) -> Index | None:
         elif not isinstance(atom, (Var, Size)) and var in variables(as_index(atom)):
             return None
     return out
+
+
+def runs_by_one(index: Index, var: Var) -> bool:
+    """Whether the index grows by 1 with a variable except at jumps of one size: `(i + 3) % 8`, `i + 4 * (i // 8)`.
+
+    Then from `i` to `i + n` it grows by n exactly if no jump (or one of size 0) lies between: k jumps add k times the same.
+    """
+    divided: set[tuple[Index, Index]] = set()
+    step = 0
+    for atom, coef in index.terms:
+        if var not in variables(as_index(atom)):
+            continue
+        if not isinstance(atom, (Var, FloorDiv, Mod)):
+            return False
+        if not isinstance(atom, Var):
+            divided.add((atom.num, atom.den))
+        if not isinstance(atom, FloorDiv):
+            step += coef
+    if step != 1 or len(divided) != 1:
+        return False
+    ((num, den),) = divided
+    return coefficient_of(num, var) == 1 and var not in variables(den)

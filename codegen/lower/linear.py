@@ -3,13 +3,15 @@
     mm(x, t(w))  ->  mkldnn::_linear_pointwise(x, w, None, "none", [], "")
     addmm(b, x, t(w))  ->  mkldnn::_linear_pointwise(x, w, b, "none", [], "")
 
-ATen hands float32 products on the CPU to its BLAS. oneDNN, which comes with torch too, keeps its speed where BLAS loses
-up to half of it: few rows against a large matrix, the shape of a language model's layers and of its head. It computes
-in float32 as BLAS does, sums in another order, and obeys the same precision settings.
+ATen hands float32 products on the CPU to its BLAS, mostly MKL. oneDNN, which comes with torch too, keeps its speed where
+BLAS loses up to half of it: few rows against a large matrix, the shape of a language model's layers and of its head. On
+Intel's own processors MKL loses less: there oneDNN gains only with a large matrix that lies transposed, as in nn.Linear.
+It computes in float32 as BLAS does, sums in another order, and obeys the same precision settings.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -20,6 +22,7 @@ from dyncomp.codegen.lower.tensor import Tensor, View
 # Below these, starting oneDNN costs more than it gains; with a row or two nothing beats BLAS's matrix-vector product.
 LEAST_ROWS = 4
 LEAST_PRODUCTS = 1 << 22  # multiplications
+LEAST_MATRIX_ON_INTEL = 1 << 21  # elements; measured on Sapphire Rapids
 
 Call = tuple[str, str, tuple[Any, ...]]  # qualified name, overload, arguments
 
@@ -45,6 +48,8 @@ def linear_call(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Call | None:
         return None
     if matrix.strides not in ((1, inner), (columns, 1)):
         return None
+    if _mkl_is_at_home() and (matrix.strides != (1, inner) or hint(inner * columns) < LEAST_MATRIX_ON_INTEL):
+        return None
     if bias is not None and (bias.shape, bias.strides) != ((columns,), (1,)):
         return None
     if not _has_onednn():
@@ -56,6 +61,12 @@ def _is_plain(node: Any) -> bool:
     """Float32 on the CPU throughout."""
     operands = [arg.meta["val"] for arg in node.args if isinstance(arg, torch.fx.Node)]
     return all(v.dtype == torch.float32 and v.device.type == "cpu" for v in (*operands, node.meta["val"]))
+
+
+@functools.cache
+def _mkl_is_at_home() -> bool:
+    """Whether MKL takes its fastest paths: it does so on Intel's processors alone."""
+    return torch.backends.mkl.is_available() and str(torch.cpu.get_capabilities().get("cpu_name")).startswith("Intel")
 
 
 def _has_onednn() -> bool:

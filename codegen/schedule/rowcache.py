@@ -39,7 +39,7 @@ def cache_rows(b: Builder, stages: list[Statements], reduced: list[Var]) -> tupl
     length: IndexLike = 1
     for var in reduced:
         length = var.extent * length
-    if len(stages) < 2 or hint(length) > LONGEST:
+    if len(stages) < 2 or hint(length) > LONGEST or hint(length) == 0:  # nothing would be kept
         return stages, []
     return _RowCache(b, stages, reduced, as_number(length)).run()
 

@@ -3,6 +3,7 @@
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.graph import AtenGraph
 from dyncomp.aot.joint import JointGraph, trace_joint
+from dyncomp.aot.record import Wanted
 from dyncomp.aot.sizes import env_of_inputs
 from dyncomp.aot.step import StepGraph, trace_step
 from dyncomp.aot.trace import trace_inference
@@ -13,6 +14,7 @@ __all__ = [
     "JointGraph",
     "StepGraph",
     "Unsupported",
+    "Wanted",
     "env_of_inputs",
     "trace_inference",
     "trace_joint",

@@ -62,8 +62,16 @@ def _mutations(inputs: list[Any]) -> list[tuple[int, Node]]:
             continue
         if any(other.fake_storage is fake.fake_storage for i, other in fakes if i != index):
             raise Unsupported("an in-place write to an input that shares memory with another input")
+        check_written(fake.meta)
         mutations.append((index, store.value))
     return mutations
+
+
+def check_written(meta: TensorMeta) -> None:
+    """Some operations write to expanded tensors, which cannot be copied to."""
+    for size, stride in zip(meta.shape, meta.strides, strict=True):
+        if type(stride) is int and stride == 0 and not (type(size) is int and size <= 1):
+            raise Unsupported("an in-place write to an input whose elements share memory")
 
 
 def _output_rules(recorder: Recorder, inputs: list[Any], outputs: list[Any]) -> list[Rule]:

@@ -20,6 +20,7 @@ import torch.fx
 from dyncomp import config, log
 from dyncomp.aot.build import build_graph
 from dyncomp.aot.cleanup import clean, drop_dead
+from dyncomp.aot.ends import Ends
 from dyncomp.aot.epilogue import Epilogue, own_memory
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.graph import AtenGraph
@@ -34,7 +35,7 @@ from dyncomp.aot.partition import (
     kept_by_eager,
     packed_meta,
 )
-from dyncomp.aot.record import Autocast, Pattern, Recording, Rule, record
+from dyncomp.aot.record import Autocast, Pattern, Recording, Rule, Wanted, record
 from dyncomp.aot.sizes import unread_numbers
 from dyncomp.aot.store import Recorder
 from dyncomp.aot.tape import Input, Node, Tape, is_random, memory_root, parents
@@ -60,7 +61,7 @@ class JointGraph:
     `repeatable`: running `gm` again on the inputs as they are afterwards gives the same results.
     `leaf_orders`: by pattern of a backward that was made, in which order eager's comes to the leaves (positions in `requiring`).
     `watched`: raw outputs that eager's backward for `pattern` would have kept, which must not be written before it.
-    `tied`: see `aot.record.Recording`.
+    `ends`: what eager's history is like; `readers`: by saved value, for gradients of which outputs and inputs it is read.
     `rebased`: (input, raw output): the input's new value is that raw output, and so is its history.
     """
 
@@ -83,22 +84,23 @@ class JointGraph:
     _positions: list[int]
     _state: SavedState
     leaf_orders: dict[Pattern, list[int]]
-    watched: list[int]
-    tied: list[list[bool]]
+    watched: list[tuple[int, int, int]]
+    ends: Ends
+    readers: list[tuple[int, int]]
     _facts: int | None = None
 
-    def backward(self, pattern: Pattern, autocast: Autocast = ()) -> AtenGraph:
-        """The backward graph for gradients of these raw outputs, while `autocast` is on. Unsupported if it needs what
-        was not saved.
+    def backward(self, pattern: Pattern, autocast: Autocast = (), wanted: Wanted = None) -> AtenGraph:
+        """The backward graph for gradients of these raw outputs to the `wanted` ones of `requiring`, while `autocast` is on.
+        Unsupported if it needs what was not saved.
         """
-        if pattern == self.pattern and not autocast and self._likely is not None:
+        if pattern == self.pattern and not autocast and wanted is None and self._likely is not None:
             return self._likely
         if any(asked and not kept for asked, kept in zip(pattern, self.pattern, strict=True)):
             raise Unsupported("gradients of outputs that the forward did not prepare for")
         with typed_errors(), state_restored():
             self._state.put_back_autocast()  # the forward is recorded as it was the first time
             # What was saved may have been made by the likely backward, from forward values alone.
-            recording = record(self.gm, self.fakes, pattern, autocast, after=self.pattern)
+            recording = record(self.gm, self.fakes, pattern, autocast, self.pattern, wanted)
             drop_unread_statistics(recording.tape)
             saved = [recording.tape[position] for position in self._positions]
             tape, kept = clean(recording.tape, [*_nodes(recording.gradients), *saved])
@@ -107,13 +109,18 @@ class JointGraph:
             self.leaf_orders[pattern] = recording.leaf_order
         return graph
 
+    def note_facts(self) -> None:
+        """What was learned of the sizes so far will be guarded."""
+        if self.forward.sizes is not None:
+            self._facts = self.forward.sizes.env.facts.version
+
     def check_facts(self) -> None:
         """Raises Unsupported if more was learned of the sizes since the forward was made, and its guards with it."""
         sizes = self.forward.sizes
         if sizes is None:
             return
         if self._facts is None:
-            self._facts = sizes.env.facts.version
+            self.note_facts()
         elif self._facts != sizes.env.facts.version:
             raise Unsupported("a backward that relies on more about the sizes than the forward did")
 
@@ -137,7 +144,7 @@ def _split(gm: torch.fx.GraphModule, fakes: list[Any], recording: Recording) -> 
     kept = kept_by_eager(raw_tape[: recording.boundary], raw_tape[recording.boundary :])
     kept_inputs = {root.args[0] for root in kept if root.op is Input}
     kept_inputs -= {index for index, _ in [*recording.mutations, *recording.rebased]}
-    watched = _watched(recording, kept)
+    watched = _watched(recording)
     position = {node: i for i, node in enumerate(raw_tape)}
     grads = _nodes(recording.gradients)
     mutated = [node for _, node in recording.mutations]
@@ -156,21 +163,80 @@ def _split(gm: torch.fx.GraphModule, fakes: list[Any], recording: Recording) -> 
     forward, saved = _build_forward(recording, tape, raw, shown_numbers, mutations, chosen, numbers, carrier, gm)
     likely = _build_backward(recording, tape, nodes, grads, numbers, carrier, gm)
     outputs = recording.outputs
+    readers = _readers(likely, len(saved), recording, outputs.differentiable)
     draws = any(is_random(node) for node in tape)
     repeatable = not recording.rebased and not _reads(tape, [*raw, *nodes, *grads], {i for i, _ in mutations})
     return JointGraph(
         gm, fakes, forward, len(raw) + len(shown_numbers), outputs.differentiable, rules, recording.requiring,
         recording.rebased, saved, numbers, carrier,
         recording.pattern, [fake.meta for fake in outputs.raw], draws, repeatable, likely, [position[node] for node in nodes], SavedState(),
-        {recording.pattern: recording.leaf_order}, watched, recording.tied,
+        {recording.pattern: recording.leaf_order}, watched, recording.ends, readers,
     )  # fmt: skip
 
 
-def _watched(recording: Recording, kept: set[Node]) -> list[int]:
-    """The raw outputs that the user sees and eager keeps."""
-    shown = recording.raw[: len(recording.raw) - len(recording.rebased)]
+def _readers(backward: AtenGraph, count: int, recording: Recording, differentiable: list[bool]) -> list[tuple[int, int]]:
+    """By saved value (differentiable outputs, positions in `requiring`): whose gradients are computed from it. All where sizes are
+    symbolic, since they may be read off it.
+    """
+    if backward.sizes is not None:
+        return [((1 << sum(differentiable)) - 1, (1 << len(recording.requiring)) - 1)] * count
+    numbers = {k: n for n, k in enumerate(k for k, yes in enumerate(differentiable) if yes)}
+    given = backward.placeholders
+    tangents = dict(zip(given[count:], [numbers[k] for k, yes in enumerate(recording.pattern) if yes], strict=True))
+    nodes = list(backward.graph.nodes)
+    above: dict[Any, int] = {}  # by node: the outputs whose gradients it depends on
+    for node in nodes:
+        above[node] = 1 << tangents[node] if node in tangents else 0
+        for parent in node.all_input_nodes:
+            above[node] |= above[parent]
+    below: dict[Any, int] = dict.fromkeys(nodes, 0)  # by node: the inputs whose gradients depend on it
+    for place, rule in enumerate(backward.outputs):
+        while rule[0] == "output" or rule[0] == "view" and rule[1][0] == "output":
+            rule = backward.outputs[rule[1] if rule[0] == "output" else rule[1][1]]
+        if rule[0] != "const":
+            below[rule[1] if rule[0] == "node" else given[rule[1] if rule[0] == "input" else rule[1][1]]] |= 1 << place
+    outputs: dict[Any, int] = {}  # by node: the outputs whose gradients it is combined with
+    for node in reversed(nodes):
+        outputs[node] = above[node]
+        for user in node.users:
+            if user.op != "output":
+                below[node] |= below[user]
+                outputs[node] |= outputs[user] if not above[node] else 0
+    everyone = (1 << len(numbers)) - 1
+    return [(outputs[one] or (everyone if below[one] else 0), below[one]) for one in given[:count]]
+
+
+def _watched(recording: Recording) -> list[tuple[int, int, int]]:
+    """The raw outputs that the user sees and eager keeps: (raw output, for gradients of which outputs, to which inputs)."""
+    forward, backward = recording.tape[: recording.boundary], recording.tape[recording.boundary :]
+    inside = set(forward)
     flags = recording.outputs.differentiable
-    return [k for k, node in enumerate(shown) if flags[k] and memory_root(node) in kept]
+    roots = {memory_root(node): k for k, node in enumerate(recording.raw[: len(recording.raw) - len(recording.rebased)]) if flags[k]}
+    if not roots:
+        return []
+    numbers = {k: n for n, k in enumerate(k for k, yes in enumerate(flags) if yes)}
+    above = {node: 1 << numbers[k] for node, k in zip(recording.tangents, [k for k, yes in enumerate(recording.pattern) if yes], strict=True)}
+    for node in backward:
+        for parent in parents(node):
+            above[node] = above.get(node, 0) | above.get(parent, 0)
+    below: dict[Node, int] = {}
+    for place, rule in enumerate(recording.gradients):
+        while rule[0] == "output":
+            rule = recording.gradients[rule[1]]
+        if rule[0] == "node":
+            below[rule[1]] = below.get(rule[1], 0) | 1 << place
+    met: dict[Node, int] = {}  # by node that depends on no gradient: the outputs whose gradients it is combined with
+    found: dict[int, tuple[int, int]] = {}
+    for node in reversed(backward):
+        own = above.get(node) or met.get(node, 0)
+        for parent in parents(node):
+            below[parent] = below.get(parent, 0) | below.get(node, 0)
+            met[parent] = met.get(parent, 0) | own
+            k = roots.get(memory_root(parent)) if parent in inside else None
+            if k is not None:
+                outputs, inputs = found.get(k, (0, 0))
+                found[k] = outputs | own, inputs | below.get(node, 0)
+    return [(k, *sets) for k, sets in sorted(found.items())]
 
 
 def _number_carrier(env: ShapeEnv, inputs: list[Any], saved: list[Node]) -> tuple[list[int], TensorMeta | None]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ import torch.fx
 from torch.autograd.graph import GradientEdge
 
 from dyncomp._frame import _exec
-from dyncomp.aot.epilogue import exact_node
+from dyncomp.aot.ends import Ends, ends_of
+from dyncomp.aot.epilogue import check_written, exact_node
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.interpret import enter_inputs, flat, interpret, state_restored, typed_errors
 from dyncomp.aot.lazy import check_result
@@ -30,15 +32,14 @@ from dyncomp.aot.tracer import TraceMode
 from dyncomp.aot.undisturbed import undisturbed
 from dyncomp.fake.tensor import FakeTensor, TensorMeta, as_result, make_fake
 from dyncomp.shape.layout import contiguous_strides, is_dense
-from dyncomp.values.backward_node import history
 
 if TYPE_CHECKING:  # sympy comes with it, and static shapes never need it
     from dyncomp.shape.env import ShapeEnv
 
-_MOST_TOLD_APART = 16  # differentiable outputs; where there are more, a backward of one ends all
 Rule = tuple[Any, ...]
 Pattern = tuple[bool, ...]  # one a raw output: a gradient comes in there
 Autocast = tuple[tuple[str, torch.dtype], ...]  # (device, to what), where it is on
+Wanted = tuple[bool, ...] | None
 
 
 @dataclasses.dataclass
@@ -48,8 +49,7 @@ class Recording:
     `gradients`: a rule for each input of `requiring`, as in `aot.epilogue`, where ("input", k) is tangent k
     and ("node", n) a node of the tape. `rebased`: (input, raw output that is its new value), for inputs that
     were written with a gradient flowing; `mutations`: inputs written without. `leaf_order`: positions in `requiring` of the
-    leaves, in the order in which eager's backward comes to them. `tied`: by two differentiable raw outputs, whether a node that
-    keeps values is in the history of both; one backward through it ends both.
+    leaves, in the order in which eager's backward comes to them. `ends`: what eager's history is like.
     """
 
     recorder: Recorder
@@ -65,7 +65,7 @@ class Recording:
     tangents: list[Node]
     gradients: list[Rule]
     leaf_order: list[int]
-    tied: list[list[bool]]
+    ends: Ends
 
     @property
     def tape(self) -> Tape:
@@ -78,10 +78,11 @@ def record(
     pattern: Pattern | None = None,
     autocast: Autocast = (),
     after: Pattern | None = None,
+    wanted: Wanted = None,
 ) -> Recording:
     """Runs `gm` and its backward for gradients that come in where `pattern` says; None: the likely ones.
 
-    `autocast`: what is on while the backward runs. `after`: the backward for that pattern is on the tape before it, at the
+    `autocast`: what is on while the backward runs. `wanted`: which of the inputs that require grad get a gradient; None: all. `after`: the backward for that pattern is on the tape before it, at the
     places where a recording for that pattern alone has it.
     """
     env = env_of_inputs(inputs)
@@ -106,9 +107,8 @@ def record(
         mutations = _mutations(fakes, written)
         boundary = len(mode.recorder.tape)
         asked = [fake for fake, yes in zip(outputs.raw, outputs.differentiable, strict=True) if yes]
-        histories = [history(fake) if len(asked) <= _MOST_TOLD_APART else set() for fake in asked]
-        tied = _tied(histories, fakes)
-        pattern = pattern if pattern is not None else likely_pattern(outputs, histories)
+        ends = ends_of(asked, sought)
+        pattern = pattern if pattern is not None else likely_pattern(outputs, ends)
         if after is not None:
             earlier = [fake for fake, wanted in zip(outputs.raw, after, strict=True) if wanted]
             incoming = [_tangent(mode, len(fakes) + k, fake.meta) for k, fake in enumerate(earlier)]
@@ -116,13 +116,16 @@ def record(
         chosen = [fake for fake, wanted in zip(outputs.raw, pattern, strict=True) if wanted]
         tangents = [_tangent(mode, len(fakes) + k, fake.meta) for k, fake in enumerate(chosen)]
         leaf_order = _leaf_order(chosen, [fakes[i] for i in requiring])
-        grads = _backward(mode, chosen, tangents, sought, autocast)
+        places = [place for place in range(len(sought)) if wanted is None or wanted[place]]
+        grads: list[Any] = [None] * len(sought)
+        for place, grad in zip(places, _backward(mode, chosen, tangents, [sought[i] for i in places], autocast), strict=True):
+            grads[place] = grad
     rules = _gradient_rules(mode.recorder, grads, tangents)
     if any(is_random(node) for node in mode.recorder.tape[boundary:]):
         raise Unsupported("a backward that draws random numbers")
     nodes = [track_of(t).node for t in tangents]
     return Recording(
-        mode.recorder, env, boundary, fakes, requiring, outputs, raw, rebased, mutations, pattern, nodes, rules, leaf_order, tied
+        mode.recorder, env, boundary, fakes, requiring, outputs, raw, rebased, mutations, pattern, nodes, rules, leaf_order, ends
     )  # fmt: skip
 
 
@@ -131,32 +134,18 @@ def _leaf_order(outputs: list[FakeTensor], requiring: list[FakeTensor]) -> list[
     return [places[id(leaf)] for leaf in _exec.backward_leaves(tuple(outputs)) if id(leaf) in places]
 
 
-def _tied(histories: list[set[Any]], inputs: list[Any]) -> list[list[bool]]:
-    if len(histories) > _MOST_TOLD_APART:
-        return [[True] * len(histories) for _ in histories]
-    outside = {fake.grad_fn for fake in inputs if type(fake) is FakeTensor}
-    keeping = [{node for node in nodes if node not in outside and _keeps_values(node.__class__)} for nodes in histories]
-    return [[bool(one & other) for other in keeping] for one in keeping]
-
-
-@functools.cache
-def _keeps_values(node: type) -> bool:
-    """True for nodes that cannot run twice: torch's own show what they keep under such names; of writes to views it is hidden."""
-    return node.__name__ == "CopySlices" or any(name.startswith("_raw_saved_") for name in dir(node))
-
-
-def likely_pattern(outputs: Outputs, histories: list[set[Any]]) -> Pattern:
+def likely_pattern(outputs: Outputs, ends: Ends) -> Pattern:
     """Where there is a differentiable scalar, it is the loss, and the rest is for looking at; but what has nothing in common with
-    any loss, not an input, gets its gradient from elsewhere. `histories`: of the differentiable outputs.
+    any loss, not an input, gets its gradient from elsewhere.
     """
     losses = tuple(
         wanted and not fake.meta.shape for fake, wanted in zip(outputs.raw, outputs.differentiable, strict=True)
     )
     if not any(losses):
         return tuple(outputs.differentiable)
-    below = dict(zip([k for k, yes in enumerate(outputs.differentiable) if yes], histories, strict=True))
-    seen = set().union(*[below[k] for k, loss in enumerate(losses) if loss])
-    return tuple(loss or bool(below.get(k)) and not below[k] & seen for k, loss in enumerate(losses))
+    reach = dict(zip([k for k, yes in enumerate(outputs.differentiable) if yes], ends.reach, strict=True))
+    seen = functools.reduce(operator.or_, [reach[k] for k, loss in enumerate(losses) if loss])
+    return tuple(loss or bool(reach.get(k)) and not reach[k] & seen for k, loss in enumerate(losses))
 
 
 def tangent_meta(meta: TensorMeta) -> TensorMeta:
@@ -197,6 +186,7 @@ def _mutations(fakes: list[Any], rebased: list[int]) -> list[tuple[int, Node]]:
     for index, fake in written:
         if any(other.fake_storage is fake.fake_storage for i, other in tensors if i != index):
             raise Unsupported("an in-place write to an input that shares memory with another input")
+        check_written(fake.meta)
     return [(i, track_of(fake).store.value) for i, fake in written if i not in rebased]
 
 

@@ -20,12 +20,12 @@ import torch.fx
 
 from dyncomp import config, log
 from dyncomp.aot.build import build_graph
-from dyncomp.aot.cleanup import clean
-from dyncomp.aot.epilogue import own_memory, plan_epilogue
+from dyncomp.aot.epilogue import plan_epilogue
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.graph import AtenGraph
 from dyncomp.aot.interpret import enter_inputs, flat, interpret, state_restored, typed_errors
-from dyncomp.aot.sizes import env_of_inputs
+from dyncomp.aot.sizes import env_of_graph, env_of_inputs
+from dyncomp.aot.trace import cleaned
 from dyncomp.aot.tracer import TraceMode
 from dyncomp.aot.verify import verify
 from dyncomp.fake.tensor import FakeTensor
@@ -43,9 +43,9 @@ class StepGraph:
 
 def trace_step(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> StepGraph:
     """The graph of `gm`, which holds a backward, on inputs like these. Raises Unsupported."""
-    if env_of_inputs(inputs) is not None:
-        raise Unsupported("a captured backward with symbolic sizes")
-    mode = TraceMode()
+    env = env_of_inputs(inputs) or env_of_graph(gm)
+    mode = TraceMode(env)
+    mode.takes_late = env is not None
     fakes = enter_inputs(mode, inputs)
     with typed_errors():
         with state_restored(), watched() as histories, mode:
@@ -53,10 +53,9 @@ def trace_step(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> StepGraph:
         freed = _freed(gm, results, set().union(*histories))
         with torch._C._AutoDispatchBelowAutograd():
             epilogue = plan_epilogue(mode.recorder, fakes, results)
-            tape, nodes = clean(mode.recorder.tape, epilogue.nodes())
-            mode.recorder.tape = tape
-            epilogue = own_memory(mode.recorder, epilogue.with_nodes(nodes))
-    graph = build_graph(mode.recorder.tape, fakes, epilogue, node_by_node(gm), None, {})
+            mode.recorder.late.finish()
+            epilogue = cleaned(mode, epilogue)
+    graph = build_graph(mode.recorder.tape, fakes, epilogue, node_by_node(gm), env, mode.recorder.late.reads)
     graph.plain = _gradients_in(gm)
     if any(graph.outputs[i][0] != "node" for i in freed):
         raise Unsupported("a result with history that shares memory with another tensor")

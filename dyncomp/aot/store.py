@@ -23,6 +23,7 @@ from dyncomp.aot.tape import Node, Tape
 from dyncomp.fake.infer import infer
 from dyncomp.fake.tensor import FakeTensor, TensorMeta
 from dyncomp.shape.layout import is_channels_last, is_contiguous, is_dense, iteration_order, numel
+from dyncomp.shape.symbolic import is_symbolic
 
 aten = torch.ops.aten
 
@@ -158,7 +159,7 @@ class Recorder:
         if node.meta.strides == like.strides or not is_dense(like.shape, like.strides):
             return node
         if is_contiguous(like.shape, like.strides):
-            if is_contiguous(node.meta.shape, node.meta.strides):
+            if not _is_spread(node.meta) and is_contiguous(node.meta.shape, node.meta.strides):
                 return node  # they differ only where a dimension has size 1
             return self.emit(aten.clone.default, (node,), {"memory_format": torch.contiguous_format})
         if len(like.shape) == 4 and is_channels_last(like.shape, like.strides):
@@ -167,6 +168,11 @@ class Recorder:
         moved = self.emit(aten.permute.default, (node, order))
         dense = self.emit(aten.clone.default, (moved,), {"memory_format": torch.contiguous_format})
         return self.emit(aten.permute.default, (dense, [order.index(dim) for dim in range(len(order))]))
+
+
+def _is_spread(meta: TensorMeta) -> bool:
+    """Surely or perhaps: which of the two is not asked of symbolic sizes, since a copy is right in any case."""
+    return any(type(stride) is int and stride == 0 for stride in meta.strides) and any(map(is_symbolic, meta.shape))
 
 
 def _check_as_strided(track: Track) -> None:

@@ -39,7 +39,7 @@ def trace_inference(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> AtenGrap
         with torch._C._AutoDispatchBelowAutograd():
             epilogue = plan_epilogue(mode.recorder, fakes, flat(returned))
             mode.recorder.late.finish()
-            epilogue = _clean(mode, epilogue)
+            epilogue = cleaned(mode, epilogue)
     graph = build_graph(mode.recorder.tape, fakes, epilogue, node_by_node(gm), env, mode.recorder.late.reads)
     if config.verify_passes:
         verify(graph)
@@ -47,7 +47,8 @@ def trace_inference(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> AtenGrap
     return graph
 
 
-def _clean(mode: TraceMode, epilogue: Epilogue) -> Epilogue:
+def cleaned(mode: TraceMode, epilogue: Epilogue) -> Epilogue:
+    """The epilogue over what is left of the tape once it is cleaned up."""
     reads, kept = mode.recorder.late.reads, epilogue.nodes()
     tape, nodes = clean(mode.recorder.tape, [*kept, *[read.node for read in reads.values()]])
     mode.recorder.tape = tape

@@ -6,6 +6,7 @@ the others are taken apart by torch's own C++ kernels, exactly as eager would.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,6 +28,7 @@ from dyncomp.fake.real import meta_of_real
 from dyncomp.fake.tensor import FakeStorage, FakeTensor, TensorMeta, make_fake
 from dyncomp.fake.twin import APPENDING, functional_twin, missing_defaults
 from dyncomp.shape.layout import known_equal
+from dyncomp.shape.symbolic import is_symbolic
 
 if TYPE_CHECKING:  # sympy comes with it, and static shapes never need it
     from dyncomp.shape.env import ShapeEnv
@@ -42,7 +44,25 @@ _UNSAFE_VIEWS = {
 }
 
 
+def _spread(meta: TensorMeta, shape: Sequence[Any]) -> TensorMeta | None:
+    """An expanded tensor that only its elements matter of: dimensions that grow step by 0, also where they grow to 1 only, which
+    for symbolic sizes would have to be asked. None where that does not come up.
+    """
+    new = len(shape) - meta.ndim
+    if new < 0 or not any(map(is_symbolic, shape)):
+        return None
+    strides: list[Any] = []
+    for wanted, have, stride in zip(shape, (*[1] * new, *meta.shape), (*[0] * new, *meta.strides), strict=True):
+        grows = type(have) is int and have == 1
+        if not grows and not known_equal(have, wanted):
+            return None
+        strides.append(0 if grows else stride)
+    return TensorMeta(tuple(shape), tuple(strides), meta.dtype, meta.device, meta.offset)
+
+
 class TraceMode(FakeMode):
+    records = True
+
     def __init__(self, env: ShapeEnv | None = None) -> None:
         super().__init__(env)
         self.recorder = Recorder(env)
@@ -54,12 +74,15 @@ class TraceMode(FakeMode):
 
     def add_input(self, fake: FakeTensor, index: int, storage: FakeStorage) -> FakeTensor:
         """A fresh fake for a graph input (never the caller's: autocast caches casts by tensor identity)."""
-        node = self.recorder.emit(Input, (index,), meta=fake.meta)
-        own = make_fake(fake.meta, storage, fake.requires_grad)
+        meta = fake.meta
+        if is_symbolic(meta.offset):  # offsets in this graph count from the inputs' own; the program's number is an input by itself
+            meta = TensorMeta(meta.shape, meta.strides, meta.dtype, meta.device, meta.offset.node.hint)  # type: ignore[attr-defined]
+        node = self.recorder.emit(Input, (index,), meta=meta)
+        own = make_fake(meta, storage, fake.requires_grad)
         for mark in ("_is_param", "_is_buffer"):
             if mark in fake.__dict__:
                 own.__dict__[mark] = fake.__dict__[mark]
-        own.__dict__["track"] = Track(Store(node, fake.meta, input=index), (), node)
+        own.__dict__["track"] = Track(Store(node, meta, input=index), (), node)
         return own
 
     def _fake_of(self, tensor: torch.Tensor, meta: TensorMeta, storage: FakeStorage) -> FakeTensor:
@@ -271,7 +294,7 @@ class TraceMode(FakeMode):
             cast = {"dtype": target.meta.dtype, "device": target.meta.device}
             node = emit(aten._to_copy.default, (node,), cast)
         if node.meta.shape != target.meta.shape:
-            node = emit(aten.expand.default, (node, list(target.meta.shape)))
+            node = emit(aten.expand.default, (node, list(target.meta.shape)), meta=_spread(node.meta, target.meta.shape))
         return node
 
     def _filled(self, target: FakeTensor, value: Any) -> Node:

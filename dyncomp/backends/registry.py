@@ -22,7 +22,8 @@ class CompileRequest:
 
     `gm` is the torch-level graph; `fake_inputs` and `real_inputs` stand for its placeholders in order (the real ones must not
     be kept); `needs_grad` is True when autograd must be able to go through the result; `dump(stage, text)` writes
-    one numbered file of the debug folder when that is on.
+    one numbered file of the debug folder when that is on. `gradients`: what was asked of earlier versions of the same code and could
+    not be given; `retire()` takes the version that is made of this out of use, so that the next call is compiled anew.
     """
 
     gm: torch.fx.GraphModule
@@ -32,6 +33,8 @@ class CompileRequest:
     name: str
     needs_grad: bool = False
     dump: Callable[[str, str], None] = lambda stage, text: None
+    gradients: set[Any] = dataclasses.field(default_factory=set)
+    retire: Callable[[], None] = lambda: None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,6 +33,7 @@ from dyncomp.values.saved_state import SavedState
 Autocast = tuple[tuple[str, torch.dtype], ...]  # (device, to what), where it is on
 Layout = list[int] | tuple[str, list[int]]
 Ready = tuple[Callable[..., Any], list[Layout], list[bool]]  # the call, its gradients' layouts, which saved values it reads
+Key = tuple[tuple[bool, ...], Autocast, aot.Wanted]  # raw outputs with a gradient, autocast, inputs whose gradients are wanted
 Build = Callable[[aot.AtenGraph, str], Callable[..., Any]]  # (graph, "forward" or "backward") -> callable
 
 
@@ -50,28 +51,46 @@ def compile_training(request: CompileRequest, build: Build) -> Callable[..., Any
     """A callable whose outputs autograd can go through. Raises aot.Unsupported."""
     if not torch.is_grad_enabled():
         raise aot.Unsupported("gradients that are switched on inside the graph")
-    joint = aot.trace_joint(request.gm, request.fake_inputs)
+    joint = _wide_enough(aot.trace_joint(request.gm, request.fake_inputs), request)
     if not joint.repeatable and joint.pattern != tuple(joint.differentiable):
         # Nothing can be computed anew afterwards, so all that may be asked for is kept.
         joint = aot.trace_joint(request.gm, request.fake_inputs, tuple(joint.differentiable))
-    return _Trainer(joint, build).plan
+    return _Trainer(joint, build, request).plan
+
+
+def _wide_enough(joint: aot.JointGraph, request: CompileRequest) -> aot.JointGraph:
+    """Prepared for all gradients that were asked of earlier versions, if it can be."""
+    asked = [pattern for pattern, *_ in request.gradients if len(pattern) == len(joint.pattern)]
+    columns = zip(joint.differentiable, joint.pattern, *asked, strict=True)
+    union = tuple([yes and any(column) for yes, *column in columns])
+    if union == joint.pattern:
+        return joint
+    try:
+        return aot.trace_joint(request.gm, request.fake_inputs, union)
+    except aot.Unsupported as reason:
+        counters.add_fallback(f"aot: {reason}")
+        return joint
 
 
 class _Trainer:
     """Makes the training plan, and a wider one when more outputs get gradients than was thought."""
 
-    def __init__(self, joint: aot.JointGraph, build: Build):
+    def __init__(self, joint: aot.JointGraph, build: Build, request: CompileRequest):
         self.build = build
         self.state = SavedState()
-        self.plan = self._make_plan(joint)
+        self.asked, self.retire = request.gradients, request.retire
+        self.plan = self._make_plan(joint, first=True)
 
-    def _make_plan(self, joint: aot.JointGraph) -> Any:
+    def _make_plan(self, joint: aot.JointGraph, first: bool = False) -> Any:
+        """`first`: the guards are not made yet, so whatever this learns of the sizes is among them."""
         forward = self.build(joint.forward, "forward")
         backward = _Backward(self, joint)
         differentiable = [k for k, yes in enumerate(joint.differentiable) if yes]
         # What a backward relies on about sizes is guarded with the forward, so it is made with it.
         if (config.backward == "ahead" or joint.forward.sizes is not None) and any(joint.pattern):
             backward.compile_likely()
+        if first:
+            backward.compile_asked(self.asked)
         return _exec.TrainingPlan(
             forward=_hidden(forward),
             original=_hidden(self._original(joint)),
@@ -88,8 +107,7 @@ class _Trainer:
             outputs=joint.outputs,
             draws=joint.random,
             repeatable=joint.repeatable,
-            watched=joint.watched,
-            tied=joint.tied,
+            **_ends(joint, len(differentiable)),
             likely=[joint.pattern[k] for k in differentiable],
             leaf_order=joint.leaf_orders[joint.pattern],
         )
@@ -109,12 +127,22 @@ class _Trainer:
         union = tuple(a or b for a, b in zip(joint.pattern, pattern, strict=True))
         try:
             joint.check_facts()
-            wider = aot.trace_joint(joint.gm, joint.fakes, union)
-            joint.check_facts()  # the guards are made: what this trace learned of the sizes is not among them
+            plan = self._make_plan(aot.trace_joint(joint.gm, joint.fakes, union))
+            joint.check_facts()  # the guards are made: what this learned of the sizes is not among them
         except aot.Unsupported as reason:
             counters.add_fallback(f"aot: {reason}")
+            self.begin_anew(joint, (union, (), None))
         else:
-            self.plan.become(self._make_plan(wider))
+            self.asked.add((union, (), None))  # later versions begin with it
+            self.plan.become(plan)
+
+    def begin_anew(self, joint: aot.JointGraph, key: Key) -> None:
+        """With symbolic sizes a backward may rely on more about them than this version guards. The next call makes a version that
+        knows from the start what is asked of it; once is enough to see whether that helps.
+        """
+        if joint.forward.sizes is not None and key not in self.asked:
+            self.asked.add(key)
+            self.retire()
 
 
 class _Backward:
@@ -122,26 +150,43 @@ class _Backward:
 
     def __init__(self, trainer: _Trainer, joint: aot.JointGraph):
         self.trainer, self.joint = trainer, joint
-        self.ready: dict[tuple[tuple[bool, ...], Autocast], Ready] = {}
+        self.ready: dict[Key, Ready] = {}
 
     def compile_likely(self) -> None:
-        self.ready[self.joint.pattern, ()] = self._compile(self.joint.pattern, ())
+        self.ready[self.joint.pattern, (), None] = self._compile(self.joint.pattern, (), None)
 
-    def prepare(self, asked: tuple[bool, ...]) -> Ready | None:
-        """The compiled backward for gradients of some differentiable outputs, while autocast is as it is now; None if
-        there can be none.
+    def compile_asked(self, asked: set[Key]) -> None:
+        """What was asked of earlier versions, while what it relies on about sizes can still be guarded."""
+        for key in sorted(asked, key=str):
+            pattern = key[0]
+            if len(pattern) != len(self.joint.pattern) or key in self.ready:
+                continue
+            if any(new and not old for new, old in zip(pattern, self.joint.pattern, strict=True)):
+                continue
+            try:
+                self.ready[key] = self._built(*key)
+            except aot.Unsupported as reason:
+                counters.add_fallback(f"aot: {reason}")
+            self.joint.note_facts()
+
+    def prepare(self, asked: tuple[bool, ...], wanted: aot.Wanted) -> Ready | None:
+        """The compiled backward for gradients of some differentiable outputs to the `wanted` inputs (None: all), while autocast is
+        as it is now; None if there can be none.
         """
         pattern, autocast = self._asked(asked)
+        key = (pattern, autocast, wanted)
         with COMPILE_LOCK, torch.no_grad():
-            if (pattern, autocast) not in self.ready:
+            if key not in self.ready:
                 try:
-                    self.ready[pattern, autocast] = self._compile(pattern, autocast)
+                    self.ready[key] = self._compile(*key)
                 except aot.Unsupported as reason:
                     counters.add_fallback(f"backward-runs-again: {reason}")
                     if any(new and not old for new, old in zip(pattern, self.joint.pattern, strict=True)):
                         self.trainer.widen(self.joint, pattern)
+                    else:
+                        self.trainer.begin_anew(self.joint, key)
                     return None
-            return self.ready[pattern, autocast]
+            return self.ready[key]
 
     def graph(self, asked: tuple[bool, ...]) -> tuple[aot.AtenGraph, list[Layout]]:
         """The backward that `prepare` would compile, for who makes it part of a larger graph. Raises aot.Unsupported."""
@@ -167,21 +212,35 @@ class _Backward:
     def _layouts(self, pattern: tuple[bool, ...]) -> list[Layout]:
         return [_layout(tangent_meta(self.joint.raw_metas[k])) for k, asked in enumerate(pattern) if asked]
 
-    def _compile(self, pattern: tuple[bool, ...], autocast: Autocast) -> Ready:
-        graph = self.joint.backward(pattern, autocast)
+    def _compile(self, pattern: tuple[bool, ...], autocast: Autocast, wanted: aot.Wanted) -> Ready:
+        ready = self._built(pattern, autocast, wanted)
+        self.joint.check_facts()
+        return ready
+
+    def _built(self, pattern: tuple[bool, ...], autocast: Autocast, wanted: aot.Wanted) -> Ready:
+        graph = self.joint.backward(pattern, autocast, wanted)
         layouts = self._layouts(pattern)
         call = _hidden(self.trainer.build(graph, "backward"))
-        self.joint.check_facts()
         given = graph.placeholders[: len(self.joint.saved)]
         handed_on = {rule[1][1] for rule in graph.outputs if rule[0] == "view"} | {
             rule[1] for rule in graph.outputs if rule[0] == "input"
         }
-        return call, layouts, [bool(node.users) or i in handed_on for i, node in enumerate(given)]
+        sized = graph.sizes is not None  # then what is not read may tell a size
+        values = [sized and kind == "value" for kind, _ in self.joint.saved]
+        return call, layouts, [bool(node.users) or i in handed_on or values[i] for i, node in enumerate(given)]
 
     def rerun(
-        self, inputs: tuple[Any, ...], tangents: tuple[Any, ...], generator_state: Any, create_graph: bool
-    ) -> tuple[Any, ...]:
-        """Gradients by eager's autograd through the torch-level graph, which runs once more."""
+        self,
+        inputs: tuple[Any, ...],
+        tangents: tuple[Any, ...],
+        generator_state: Any,
+        create_graph: bool,
+        retain: bool,
+        wanted: tuple[bool, ...],
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Gradients by eager's autograd through the torch-level graph, which runs once more; and the differentiable raw outputs in
+        that graph (None: not known).
+        """
         joint = self.joint
         counters.add_fallback("double-backward-eager" if create_graph else "backward-eager")
         if not joint.repeatable:
@@ -196,11 +255,15 @@ class _Backward:
             results = node_by_node(joint.gm)(*again)
             results = results if isinstance(results, tuple | list) else (results,)
         asked = [k for k, yes in enumerate(joint.differentiable) if yes]
-        pairs = [(self._raw(results, k), t) for k, t in zip(asked, tangents, strict=True) if t is not None]
-        outputs, given = zip(*pairs, strict=True)
+        raw = tuple(self._raw(results, k) for k in asked)
+        outputs, given = zip(*[(one, t) for one, t in zip(raw, tangents, strict=True) if t is not None], strict=True)
         run = torch.autograd.Variable._execution_engine.run_backward
-        wanted = tuple(again[i] for i in joint.requiring)
-        return tuple(run(outputs, given, create_graph, create_graph, wanted, True, accumulate_grad=False))
+        places = [place for place, yes in enumerate(wanted) if yes]
+        sought = tuple(again[joint.requiring[place]] for place in places)
+        gradients: list[Any] = [None] * len(wanted)
+        for place, gradient in zip(places, run(outputs, given, retain, create_graph, sought, True, accumulate_grad=False), strict=True):
+            gradients[place] = gradient
+        return tuple(gradients), raw
 
     def _aliases(self, inputs: tuple[Any, ...], create_graph: bool) -> list[Any]:
         """Stand-ins for the inputs whose gradients can be asked for, and whose writes nobody sees."""
@@ -228,6 +291,33 @@ class _Backward:
             if rule[0] == "view" and rule[1] == ("raw", number) and rule[5]:
                 return result._base
         raise RuntimeError("dyncomp: an output without a gradient was asked for one")
+
+
+def _ends(joint: aot.JointGraph, outputs: int) -> dict[str, Any]:
+    """What eager's history of the differentiable outputs is like, and who reads what is kept, as the plan takes it."""
+    count, ends = len(joint.requiring), joint.ends
+
+    def packed(bits: int, count: int) -> bytes:
+        return bits.to_bytes((count + 7) // 8, "little")
+
+    def pairs(given: list[tuple[int, int]]) -> list[tuple[bytes, bytes]]:
+        return [(packed(above, outputs), packed(below, count)) for above, below in given]
+
+    # When all nodes that keep values are used up, gradients that never came to one can still be asked for.
+    open_ = list(ends.reach)
+    for above, below in ends.keepers:
+        open_ = [reach & ~below if above >> k & 1 else reach for k, reach in enumerate(open_)]
+    sized = joint.forward.sizes is not None
+    last = [not sized and any(above >> k & 1 and below & one for k, one in enumerate(open_)) for above, below in joint.readers]
+    return {
+        "reach": [packed(reach, count) for reach in ends.reach],
+        "output_order": ends.order,
+        "keepers": pairs(ends.keepers),
+        "readers": pairs(joint.readers),
+        "last_needs": last,
+        "watched": [(raw, packed(above, outputs), packed(below, count)) for raw, above, below in joint.watched],
+        "sized": sized,
+    }
 
 
 def _layout(meta: TensorMeta) -> Layout:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dyncomp.bytecode import spell
 from dyncomp.bytecode.assemble import Layout, assemble
 from dyncomp.bytecode.canonical import Op, canonical
-from dyncomp.bytecode.frame_facts import FIRST_ARGUMENT, Facts, closure_names, parameters, slot_name
+from dyncomp.bytecode.frame_facts import FIRST_ARGUMENT, Facts, closure_names, parameters, slot_prefix
 from dyncomp.bytecode.frame_point import Point, nulls_after, variables_after
 from dyncomp.bytecode.instruction import Handler, Instruction, Positions
 from dyncomp.bytecode.opcodes import FOR_ITER_SKIPS
@@ -41,6 +41,7 @@ class Writer:
         self.facts, self.point = facts, point
         self.op: Op = facts.canonical.ops[point.op]
         self.parameters = parameters(facts.code, point)
+        self.slot_prefix = slot_prefix(facts.code)
         self.closure = closure_names(facts.code, point.shadowed)
         self.mark = RESUME_MARK
         self.place = facts.canonical.place(self.op)
@@ -100,6 +101,9 @@ class Writer:
 
     # entry: what is in the parameters goes back to where the user's instructions expect it
 
+    def _slot(self, i: int) -> str:
+        return f"{self.slot_prefix}{i}"
+
     def _enter(self) -> None:
         code = self.facts.code
         first_line: Positions = (code.co_firstlineno, code.co_firstlineno, None, None)
@@ -110,8 +114,8 @@ class Writer:
             if i in self.point.entered:
                 self._enter_handler(i)
             else:
-                self._emit([spell.op("PUSH_NULL") if null else spell.load_fast(slot_name(i))])
-        self._emit(spell.delete_fast(name) for name in self.parameters if name.startswith(".s"))
+                self._emit([spell.op("PUSH_NULL") if null else spell.load_fast(self._slot(i))])
+        self._emit(spell.delete_fast(name) for name in self.parameters if name.startswith(self.slot_prefix))
 
     def _enter_handler(self, i: int) -> None:
         """Raises the exception for real and catches it: that makes it the handled one, and saves the older in
@@ -119,7 +123,7 @@ class Writer:
         catch = spell.op("PUSH_EXC_INFO")
         throw = spell.op("RAISE_VARARGS", 1)
         throw.handler = Handler(catch, i, False)
-        self._emit([spell.load_fast(slot_name(i)), throw, catch, spell.op("POP_TOP")])
+        self._emit([spell.load_fast(self._slot(i)), throw, catch, spell.op("POP_TOP")])
 
     # copies of the user's instructions
 
@@ -187,7 +191,7 @@ class Writer:
             self._emit(trivial)
             return
         names = parameters(self.facts.code, point)
-        self._emit(spell.store_fast(slot_name(i)) for i in reversed(range(len(point.nulls))))
+        self._emit(spell.store_fast(self._slot(i)) for i in reversed(range(len(point.nulls))))
         for name in names:
             if name == FIRST_ARGUMENT:
                 self._emit([spell.op("LOAD_DEREF", 0, self.facts.code.co_varnames[0])])

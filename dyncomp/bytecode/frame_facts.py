@@ -80,8 +80,13 @@ def passed(facts: Facts, point: Point) -> tuple[str, ...]:
     return tuple(name for name in facts.slots if name in wanted and name not in in_closure)
 
 
-def slot_name(i: int) -> str:
-    return f".s{i}"
+def slot_prefix(code: types.CodeType) -> str:
+    """What the names of stack slots begin with: no variable's name, also where the code is a resume function whose parameters
+    are stack slots themselves."""
+    prefix = ".s"
+    while any(name.startswith(prefix) for name in facts_of(code).slots):
+        prefix += "s"
+    return prefix
 
 
 def closure_names(code: types.CodeType, shadowed: frozenset[str] = frozenset()) -> tuple[str, ...]:
@@ -90,11 +95,12 @@ def closure_names(code: types.CodeType, shadowed: frozenset[str] = frozenset()) 
 
 
 def parameters(code: types.CodeType, point: Point) -> tuple[str, ...]:
-    """What a step of `code` at `point` takes: variables, `FIRST_ARGUMENT`, then `.s<i>` for slot i of the
-    stack."""
+    """What a step of `code` at `point` takes: variables, `FIRST_ARGUMENT`, then `.s<i>` (`slot_prefix`) for slot i
+    of the stack."""
     facts = facts_of(code)
     first = (FIRST_ARGUMENT,) if facts.needs_first and code.co_varnames[0] in facts.closure else ()
-    stack = (slot_name(i) for i, null in enumerate(point.nulls) if not null)
+    prefix = slot_prefix(code)
+    stack = (f"{prefix}{i}" for i, null in enumerate(point.nulls) if not null)
     return (*first, *passed(facts, point), *stack)
 
 

@@ -92,10 +92,13 @@ def forget() -> None:
 
 @dataclasses.dataclass
 class _Program:
-    """`holds`: what the structure names by address, so that nothing else gets that address."""
+    """`holds`: what the structure names by address, so that nothing else gets that address. `retained`: (node, place) of results
+    that keep their gradient, which `call` returns last.
+    """
 
     call: Any
     holds: list[Any]
+    retained: list[tuple[int, int]]
 
 
 class _Programs:
@@ -121,8 +124,9 @@ def prepare(
     accumulate_grad: bool = False,
 ) -> Any:
     """A callable that runs this backward. Raises Refused."""
-    _check_call(tensors, gradients, create, accumulate_grad)
-    walk = _exec.backward_walk(tuple(tensors), tuple(inputs))
+    _check_call(tensors, gradients, create)
+    capture = not accumulate_grad
+    walk = _exec.backward_walk(tuple(tensors), tuple(inputs), capture=capture)
     if isinstance(walk, str):
         raise Refused(walk)
     steps, structure, sizes, kinds, objects, hooks, _ = walk
@@ -134,43 +138,63 @@ def prepare(
     if isinstance(found, str):
         raise Refused(found)
     formulas, kept = found
-    key = (structure, sizes if _sizes_count(kinds) else None, formulas, len(inputs))
+    key = (structure, sizes if _sizes_count(kinds) else None, formulas, len(inputs), capture)
     program = _find(owner, key)
     if program is None:
         program = _make(owner, key, tensors, inputs, kinds, objects, kept)
-    return functools.partial(_run, program, Running(steps, objects, kept, hooks), gradients, retain)
+    captured = (len(inputs), allow_unreachable) if capture else None
+    return functools.partial(_run, program, Running(steps, objects, kept, hooks), gradients, retain, captured)
 
 
-def _run(program: _Program, running: Running, gradients: Any, retain: bool) -> tuple[Any, ...]:
+def _run(
+    program: _Program, running: Running, gradients: Any, retain: bool, captured: tuple[int, bool] | None
+) -> tuple[Any, ...]:
+    """`captured`: how many gradients are asked for, and whether they may be missing; None: the leaves accumulate them."""
     args = [*gradients, *(one for kept in running.tensors for one in kept), *running.hooks]
     enabled = torch.is_grad_enabled()
     torch._C._set_grad_enabled(False)
     STACK.running.append(running)
     try:
-        program.call(*args)
+        found = program.call(*args)
+        for (node, place), gradient in zip(program.retained, found[len(found) - len(program.retained) :], strict=True):
+            _exec.backward_retain(running.steps, node, place, gradient)
     finally:
         STACK.running.pop()
         torch._C._set_grad_enabled(enabled)
         if not retain:
             _exec.backward_release(running.steps)
-    return ()
+    if captured is None:
+        return ()
+    count, may_lack = captured
+    lacking = [place for place, one in enumerate(found[:count]) if one is None]
+    if lacking and not may_lack:
+        _raise_unused(lacking[0])
+    return tuple(found[:count])
 
 
-def _check_call(tensors: Any, gradients: Any, create: bool, accumulate_grad: bool) -> None:
-    if not accumulate_grad:
-        raise Refused("torch.autograd.grad")
+def _raise_unused(index: int) -> None:
+    """Eager's error for a gradient that there is none of, by its place among those that were asked for."""
+    with torch.enable_grad():
+        used, unused = torch.zeros((), requires_grad=True), torch.zeros((), requires_grad=True)
+        root = used.clone()
+    wanted = (*[used] * index, unused)
+    _before.run_backward((root,), (torch.ones(()),), False, False, wanted, allow_unreachable=False, accumulate_grad=False)
+
+
+def _check_call(tensors: Any, gradients: Any, create: bool) -> None:
     if create:
         raise Refused("create_graph=True")
     if torch.is_anomaly_enabled():
         raise Refused("anomaly detection")
-    if torch._C._is_any_autocast_enabled():  # hooks would run under it, and operations that have their casts already must not
-        raise Refused("autocast")
     if STACK.running or torch._C._current_graph_task_id() != -1:
         raise Refused("a backward inside of a backward")
     if torch.is_inference_mode_enabled() or torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
         raise Refused("a mode that watches operations")
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise Refused("a function transform")
     for tensor, gradient in zip(tensors, gradients, strict=True):
-        if type(gradient) is not torch.Tensor or gradient.requires_grad:
+        plain = type(gradient) is torch.Tensor and not torch._C._functorch.is_legacy_batchedtensor(gradient)
+        if not plain or gradient.requires_grad:
             raise Refused("gradients of the roots that are no plain tensors")
         if not isinstance(tensor, torch.Tensor) or gradient.dtype != tensor.dtype or gradient.shape != tensor.shape:
             raise Refused("gradients unlike the roots")
@@ -186,7 +210,7 @@ def _check_hooks(hooks: list[Any]) -> None:
 
 def _sizes_count(kinds: str) -> bool:
     """Nodes of torch compute with the sizes that they were made for; compiled code reads sizes off what it is given."""
-    return not set(kinds) <= {"a", "c", "r"}
+    return not set(kinds) <= {"a", "c", "r", "x"}
 
 
 def _find(owner: CompileContext, key: Any) -> _Program | None:
@@ -203,15 +227,15 @@ def _find(owner: CompileContext, key: Any) -> _Program | None:
 def _make(
     owner: CompileContext, key: Any, tensors: Any, inputs: Any, kinds: str, objects: list[Any], kept: list[list[Any]]
 ) -> _Program:
-    roots, nodes = _exec.backward_walk(tuple(tensors), tuple(inputs), details=True)[-1]
+    roots, nodes, captures = _exec.backward_walk(tuple(tensors), tuple(inputs), details=True, capture=key[-1])[-1]
     with _lock:
         programs = _programs.setdefault(owner, _Programs())
         alike = (key[0], kinds)
         _check_limit(owner, programs, alike)
-        structure = Structure(roots, nodes, kinds, [len(one) for one in kept], functools.partial(_leaf_order, objects))
+        structure = Structure(roots, nodes, kinds, [len(one) for one in kept], functools.partial(_leaf_order, objects), captures)
         function = write(structure)
         holds = [one[1] for kind, one in zip(kinds, objects, strict=True) if kind == "c"]
-        program = _Program(_core.Dispatcher(function, _context_of(owner, _sizes_count(kinds))), holds)
+        program = _Program(_core.Dispatcher(function, _context_of(owner, _sizes_count(kinds))), holds, structure.retained_at_end())
         programs.ready[key] = program
         programs.made[alike] += 1
         if len(programs.ready) > _KEPT_PROGRAMS:

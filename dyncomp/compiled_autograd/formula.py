@@ -70,7 +70,16 @@ def _call(tx: Tracer, fn: Formula, args: Sequence[Value], kwargs: dict[str, Valu
             tape, results = _record(fn, given)
     except Unsupported as reason:
         raise GraphBreak("compiled-autograd", f"{_name(STACK.running[-1], fn)}: {reason}") from reason
-    return _replay(tx, tape, results, args)
+    if not torch.is_autocast_enabled("cpu"):
+        return _replay(tx, tape, results, args)
+    _set_autocast(tx, False)  # the operations have their casts already
+    replayed = _replay(tx, tape, results, args)
+    _set_autocast(tx, True)
+    return replayed
+
+
+def _set_autocast(tx: Tracer, on: bool) -> None:
+    tx.call(tx.constant(torch.set_autocast_enabled), [tx.constant("cpu"), tx.constant(on)])
 
 
 def _name(running: Running, fn: Formula) -> str:
@@ -109,7 +118,7 @@ class _NodeMode(TraceMode):
         super().__init__()
         self.kept = kept
 
-    def from_real(self, tensor: torch.Tensor, layout: Any = None) -> FakeTensor:
+    def from_real(self, tensor: torch.Tensor, layout: Any = None, offset: Any = None) -> FakeTensor:
         if type(tensor) is FakeTensor:
             return tensor
         for real, fake in self.kept:
@@ -164,7 +173,8 @@ def _compiled_code(running: Running, fn: Formula, given: list[Any]) -> tuple[Rec
             come = [fake for fake in fakes[: fn.inputs] if fake is not None]
             laid = [_laid_out(one, layout) for one, layout in zip(come, layouts, strict=True)]
             inputs = [*fakes[fn.inputs :], *laid]
-            results = _finish(graph, inputs, graph.compute(*inputs))
+            with torch._C._DisableAutocast():
+                results = _finish(graph, inputs, graph.compute(*inputs))
     if env is None:  # else the comparison with the sizes of this call would make them special
         with mode:
             results = _exec.backward_call(running.steps, fn.index, results, run=False)

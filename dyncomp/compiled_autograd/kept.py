@@ -29,6 +29,8 @@ _OWN_METADATA = frozenset({
 })  # fmt: skip
 # Sizes of all arguments, in order: those of one argument that has no gradient follow from the rest.
 _SIZES_OF_ALL = frozenset({"::std::vector<::std::vector<c10::SymInt>>", "std::vector<std::vector<c10::SymInt>>"})
+# What nodes hide in other types, and `_exec.backward_kept` reads all the same.
+_READ_NATIVELY = {"AsStridedBackward0": frozenset({"at::TensorGeometry"})}
 # Nodes of torch that are written by hand and keep nothing but the options of the tensor that the gradient is for.
 _BY_HAND = frozenset({"CopyBackwards"})
 
@@ -53,7 +55,7 @@ def _reader(cls: type) -> Reader | str:
     hidden = _hidden_types(cls.__name__, shown)
     if hidden is None:
         return f"node {cls.__name__}"
-    if unknown := hidden - _OWN_METADATA - _SIZES_OF_ALL:
+    if unknown := hidden - _OWN_METADATA - _SIZES_OF_ALL - _READ_NATIVELY.get(cls.__name__, frozenset()):
         return f"node {cls.__name__} keeps {sorted(unknown)[0]}"
     saved = [name for name in shown if hasattr(cls, f"_raw_saved_{name}")]
     values = tuple([sys.intern(f"_saved_{name}") for name in shown if name not in saved])

@@ -38,6 +38,7 @@ class Structure:
     """`roots` and `nodes` as `_exec.backward_walk` details them; `kinds` a letter a node; `kept`: by node how many arguments it
     has besides its gradients; `leaf_order(node, which gradients come in)`: for compiled code, in which order eager would come to
     the leaves that follow it (its results). Compiled code gives all its results at once, operations one after the other.
+    `captures`: (node, input) of the gradients that were asked for, which the function returns.
     """
 
     roots: list[tuple[int, int]]
@@ -45,6 +46,15 @@ class Structure:
     kinds: str
     kept: list[int]
     leaf_order: Callable[[int, tuple[bool, ...]], list[int]]
+    captures: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+
+    def retained_at_end(self) -> list[tuple[int, int]]:
+        """(node, input) of gradients that results keep, where it makes no difference that they get them at the end: no Python
+        code runs before. Else an empty list: they get them in their turn.
+        """
+        found = [(n, place) for n, (_, _, slots) in enumerate(self.nodes) for what, place in slots if what == "k"]
+        others = any(what != "k" for _, _, slots in self.nodes for what, _ in slots)
+        return [] if others or "p" in self.kinds else found
 
 
 def write(structure: Structure) -> types.FunctionType:
@@ -70,6 +80,7 @@ class _Writer:
         self.known: set[str] = set()  # gradients that have a value
         # In the order of the nodes, whatever order they are written in.
         self.hooks = [[(f"n{n}_h{i}", f"n{n}_t{i}") for i in range(len(slots))] for n, (_, _, slots) in enumerate(structure.nodes)]
+        self.kept_gradients = structure.retained_at_end()
         places = itertools.count(0, 2)
         self.places = [[next(places) for _ in pairs] for pairs in self.hooks]
 
@@ -89,10 +100,13 @@ class _Writer:
                     self._node(leaf)
                 n += len(leaves)
         hooks = [name for pairs in self.hooks for pair in pairs for name in pair]
+        found = [f"c{i}" if f"c{i}" in self.known else "None" for i in range(len(structure.captures))]
+        found += [f"k{n}_{place}" if f"k{n}_{place}" in self.known else "None" for n, place in self.kept_gradients]
+        self.lines.append(f"return {_tuple(found)}")
         return "".join(
             [
                 f"def backward({', '.join([*heads, *kept, *hooks])}):\n",
-                *(f"    {line}\n" for line in self.lines or ["pass"]),
+                *(f"    {line}\n" for line in self.lines),
             ]
         )
 
@@ -126,6 +140,11 @@ class _Writer:
                 self.lines.append(f"{name} = None")
         found = zip(slots, self.hooks[n], self.places[n], strict=True)
         hooks = [(what, i, f"present({', '.join(names)}, {place})") for (what, i), names, place in found]
+        if kind == "x":  # what comes to it was asked for, hooks on it included, and it does not run itself
+            self._tensor_hooks(n, hooks, names)
+            self._capture(n, names)
+            return
+        self._capture(n, names)
         self._before(n, hooks, names)
         result = f"r{n}"
         if kind == "a":
@@ -151,16 +170,30 @@ class _Writer:
         if names:
             self.lines.append(f"del {', '.join(names)}{', ' + result if result != '()' else ''}")
 
+    def _capture(self, n: int, names: list[str]) -> None:
+        for i, (node, place) in enumerate(self.structure.captures):
+            if node == n:
+                self.known.add(f"c{i}")
+                self.lines.append(f"c{i} = {names[place]}")
+
     def _before(self, n: int, hooks: list[tuple[str, int, str]], names: list[str]) -> None:
+        self._tensor_hooks(n, hooks, names)
+        for what, _, hook in hooks:
+            if what == "b":
+                self.lines.append(f"{', '.join(names)}, = pre_hooks({hook}, {_tuple(names)})")
+
+    def _tensor_hooks(self, n: int, hooks: list[tuple[str, int, str]], names: list[str]) -> None:
         for what, place, hook in hooks:
             if what == "t":
                 self.lines.append(f"{names[place]} = tensor_hooks({hook}, {names[place]})")
         for what, place, _ in hooks:
-            if what == "k" and names[place] in self.known:
+            if what != "k" or names[place] not in self.known:
+                continue
+            if (n, place) in self.kept_gradients:
+                self.known.add(f"k{n}_{place}")
+                self.lines.append(f"k{n}_{place} = {names[place]}")
+            else:
                 self.lines.append(f"retained({n}, {place}, {names[place]})")
-        for what, _, hook in hooks:
-            if what == "b":
-                self.lines.append(f"{', '.join(names)}, = pre_hooks({hook}, {_tuple(names)})")
 
 
 def _tuple(names: list[str]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from dyncomp import marks
+from dyncomp.compiled_autograd.ownership import held_alone
 from dyncomp.shape.layout import contiguous_strides, is_dense
 
 
@@ -47,7 +48,9 @@ def joined(first: Any, second: Any) -> Any:
 
 
 def accumulate(leaf: Any, gradient: Any) -> None:
-    """`leaf.grad += gradient`, or a gradient of its own, laid out as the leaf is if that is dense."""
+    """`leaf.grad += gradient`, or a gradient of its own, laid out as the leaf is if that is dense. A gradient that nobody else holds
+    is taken as it is, with whom it shares its memory.
+    """
     if gradient is None or not leaf.requires_grad:
         return
     if leaf.grad is not None:
@@ -55,7 +58,7 @@ def accumulate(leaf: Any, gradient: Any) -> None:
         return
     shape, strides = tuple(leaf.shape), leaf.stride()
     if _fits(shape, strides, gradient.stride()):
-        leaf.grad = gradient.clone()
+        leaf.grad = gradient.detach() if held_alone(gradient) else gradient.clone()
     elif _is_dense(shape, strides):
         own = torch.empty_strided(shape, strides, dtype=gradient.dtype, device=gradient.device)
         leaf.grad = own.copy_(gradient)

@@ -6,17 +6,16 @@ aten.cumsum.default, (TensorMeta((2, 3), ...), 0)   ->   TensorMeta((2, 3), ...)
 from __future__ import annotations
 
 import collections
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from dyncomp.fake.errors import NoShapeRule, OtherLayout
-from dyncomp.fake.facts import facts_of
+from dyncomp.fake.facts import Kind, facts_of
 from dyncomp.fake.no_dynamo import keep_dynamo_out
 from dyncomp.fake.tensor import TensorMeta
-from dyncomp.shape.symbolic import env_of, number_key, plain
+from dyncomp.shape.symbolic import env_of, is_symbolic, number_key, plain
 
 _MEMO_LIMIT = 20_000
 _memo: collections.OrderedDict[Any, Any] = collections.OrderedDict()
@@ -29,6 +28,8 @@ _MIXED_DEVICES = frozenset(
 
 def infer_by_meta_kernel(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs the operation on meta tensors; results are `TensorMeta`s in the same containers."""
+    if any(is_symbolic(meta.offset) for meta in tensor_metas((*args, *kwargs.values()))):
+        return _from_zero(op, args, kwargs)
     env = env_of(numbers((args, kwargs)))
     memo = _memo if env is None else env.memo
     key: Any = None
@@ -47,6 +48,22 @@ def infer_by_meta_kernel(op: torch._ops.OpOverload, args: tuple[Any, ...], kwarg
         if len(_memo) > _MEMO_LIMIT:
             _memo.popitem(last=False)
     return result
+
+
+def _from_zero(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """For tensors that start at a symbolic place of their storage: as if they started at 0, since kernels ask where a tensor starts."""
+
+    def moved(value: Any, offset: Any) -> Any:
+        if type(value) is TensorMeta:
+            start = 0 if offset is None else value.offset + offset
+            return TensorMeta(value.shape, value.strides, value.dtype, value.device, start)
+        return type(value)(moved(item, offset) for item in value) if isinstance(value, (list, tuple)) else value
+
+    result = infer_by_meta_kernel(op, moved(args, None), {name: moved(value, None) for name, value in kwargs.items()})
+    if facts_of(op).kind is not Kind.VIEW:
+        return result
+    base = next(tensor_metas((*args, *kwargs.values())))
+    return moved(result, base.offset)
 
 
 def numbers(value: Any) -> Iterator[Any]:
@@ -77,12 +94,14 @@ def key_of(value: Any) -> Any:
 
 
 def _run(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], symbolic: bool) -> Any:
-    """With symbolic sizes torch's Python kernels go first: C++ ones would ask for plain sizes."""
+    """With symbolic sizes torch's Python kernels go first: C++ ones would ask for plain sizes. Without they never do, also in a trace
+    that has symbolic sizes elsewhere: some of them lay results out otherwise, and what is found here is remembered.
+    """
     keep_dynamo_out()
     meta_kwargs = {name: _to_meta(value) for name, value in kwargs.items()}
     if meta_kwargs.get("device") is None and any(a.name == "device" for a in op._schema.arguments):
         meta_kwargs["device"] = _META
-    dispatcher = torch._C._EnablePythonDispatcher() if symbolic else contextlib.nullcontext()
+    dispatcher = torch._C._EnablePythonDispatcher() if symbolic else torch._C._DisablePythonDispatcher()
     try:
         with torch._C._DisableTorchDispatch(), torch._C._AutoDispatchBelowAutograd(), dispatcher:
             return op(*[_to_meta(value) for value in args], **meta_kwargs)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dyncomp.fake import composites as _composites  # noqa: F401  (fills torch's place for them)
 from dyncomp.fake import constant, inplace, known_number, late, plain_ints, tangents
+from dyncomp.fake.autocast import autocast_as_called
 from dyncomp.fake.errors import DataDependentShape, DataDependentValue, NoShapeRule
 from dyncomp.fake.facts import QUERIES, Kind, OpFacts, facts_of
 from dyncomp.fake.infer import infer
@@ -48,6 +50,9 @@ class FakeMode(TorchDispatchMode):
     def is_infra_mode(cls) -> bool:
         return True
 
+    records = False  # operations go into a graph
+    _asked_directly: Any = None  # an operation that comes not from torch's dispatcher: autocast is still as it was
+
     def __init__(self, env: ShapeEnv | None = None) -> None:
         """`env` owns the symbolic sizes, if there are any."""
         super().__init__()
@@ -62,9 +67,9 @@ class FakeMode(TorchDispatchMode):
 
     # ---- real tensors
 
-    def from_real(self, tensor: torch.Tensor, layout: tuple[Ints, Ints] | None = None) -> FakeTensor:
+    def from_real(self, tensor: torch.Tensor, layout: tuple[Ints, Ints] | None = None, offset: Any = None) -> FakeTensor:
         """The fake of a real tensor: always the same one. Tensors that share memory share a storage
-        identity. `layout`: symbolic (sizes, strides) in place of the tensor's own.
+        identity. `layout`: symbolic (sizes, strides) in place of the tensor's own; so `offset`.
         """
         if type(tensor) is FakeTensor:
             return tensor
@@ -73,8 +78,9 @@ class FakeMode(TorchDispatchMode):
             return known[1]
         check_supported(tensor)
         meta = meta_of_real(tensor)
-        if layout is not None:
-            meta = TensorMeta(*layout, meta.dtype, meta.device, meta.offset)
+        if layout is not None or offset is not None:
+            sizes, strides = (meta.shape, meta.strides) if layout is None else layout
+            meta = TensorMeta(sizes, strides, meta.dtype, meta.device, meta.offset if offset is None else offset)
         fake = self._fake_of(tensor, meta, self._storage_of(tensor))
         self._known[id(tensor)] = (weakref.ref(tensor), fake)
         return fake
@@ -120,10 +126,16 @@ class FakeMode(TorchDispatchMode):
 
     def whole(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call that would pin a number of the call in torch's argument parser; None for all others."""
-        if self.env is None or self.levels:
+        if self.env is None and not self.records or self.levels:
             return None
-        call = plain_ints.operation(fn, args, kwargs)
-        return None if call is None else self.__torch_dispatch__(call[0], (), call[1], call[2])
+        call = plain_ints.operation(fn, args, kwargs, self.records)
+        if call is None:
+            return None
+        self._asked_directly = call[0]
+        try:
+            return self.__torch_dispatch__(call[0], (), call[1], call[2])
+        finally:
+            self._asked_directly = None
 
     def __enter__(self) -> FakeMode:
         if self.env is not None:
@@ -155,7 +167,8 @@ class FakeMode(TorchDispatchMode):
         if facts.op in _WHOLE:
             return self._functional(facts, args, kwargs)
         # The C++ kernel itself: `op.decompose` would prefer Python decompositions, which compute otherwise.
-        with self:
+        directly, self._asked_directly = self._asked_directly is facts.op, None
+        with nullcontext() if directly else autocast_as_called(facts.op), self:
             python = facts.op.py_kernels.get(_COMPOSITE_KEY) if self.env is not None else None
             if python is not None:
                 return python(*args, **kwargs)

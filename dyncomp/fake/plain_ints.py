@@ -34,10 +34,15 @@ _FITS: dict[str, tuple[Any, ...]] = {
 }
 
 
-def operation(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
-    """(operation, args, kwargs) for a call with a symbolic number of one of these functions; None for all others."""
+def operation(
+    fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], recorded: bool = False
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
+    """(operation, args, kwargs) for a call with a symbolic number of one of these functions; None for all others.
+
+    `recorded`: operations go into a graph, so that also those are meant which torch composes otherwise for tensors without data.
+    """
     packet = _FUNCTIONS.get(fn) if type(fn).__hash__ is not None else None
-    if packet is None or not any(map(is_symbolic, (*args, *kwargs.values()))):
+    if packet is None or not (recorded and packet is aten.one_hot or any(map(is_symbolic, (*args, *kwargs.values())))):
         return None
     if kwargs.get("out") is not None or kwargs.get("requires_grad"):
         return None

@@ -60,7 +60,7 @@ def is_eagers(error: Exception) -> bool:
 
 def _may_ask(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> bool:
     facts = facts_of(op)
-    if facts.opaque or facts.data_value or facts.data_shape:
+    if facts.opaque or facts.data_value:
         return False
     if isinstance(error, FakeError):
         # No kernel for tensors without data says nothing about the call; one that is not implemented for it may.

@@ -33,7 +33,7 @@ Check = tuple[str, Any]
 _CHECK_ORDER = {
     kind: place
     for place, kind in enumerate(
-        ("id", "type", "equals", "truth", "empty", "len", "range", "tensor", "class_attrs", "dict_keys",
+        ("id", "type", "equals", "truth", "empty", "len", "range", "tensor", "class_attrs", "type_attrs", "dict_keys",
         "no_item", "item_if_any", "empty_items",
          "same_as", "not_same_as")
     )
@@ -186,21 +186,21 @@ def _urgency(source: Source, facts: dict[Source, list[GuardRecord]]) -> int:
 def _checks(records: Iterable[GuardRecord], empty: Sequence[tuple[str, type]] = ()) -> list[Check]:
     """The checks of one node: merged, implied ones dropped, cheapest first. `empty`: entries that are empty dicts."""
     kinds: dict[str, Any] = {}
-    attributes: dict[str, Any] = {}
+    attributes: dict[str, dict[str, Any]] = {}
     absent: dict[Any, None] = {}
     ranges: list[Check] = []
     for record in records:
         value = record.expected()
-        if record.kind == "class_attrs":
-            attributes.update(value)
+        if record.kind in ("class_attrs", "type_attrs"):
+            attributes.setdefault(record.kind, {}).update(value)
         elif record.kind == "no_item":
             absent.update(dict.fromkeys(value))
         elif record.kind in ("range", "item_if_any"):
             ranges.append((record.kind, value))
         else:
             kinds.setdefault(record.kind, value)
-    if attributes:
-        kinds["class_attrs"] = tuple(attributes.items())
+    for kind, pairs in attributes.items():
+        kinds[kind] = tuple(pairs.items())
     if absent:
         kinds["no_item"] = tuple(absent)
     if empty:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from dyncomp.guards.source import Source
+import torch
+
+from dyncomp.guards.source import Call, Source
 from dyncomp.shape.int_program import Program
 
 
@@ -18,6 +20,10 @@ class Number:
     source: Source
     what: str
     dim: int = 0
+
+    def value_source(self) -> Source:
+        """Where the number itself is found: that of an int, a float or an offset."""
+        return Call(self.source, torch.Tensor.storage_offset) if self.what == "offset" else self.source
 
     def __str__(self) -> str:
         match self.what:

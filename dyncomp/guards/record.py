@@ -18,7 +18,7 @@ UserLine = tuple[str, int]
 # A source has one type, one identity, one value in a call, so these facts need no payload to be told apart.
 SINGLE_KINDS = frozenset({"type", "id", "equals", "len", "dict_keys", "tensor", "empty", "truth"})
 MULTI_KINDS = frozenset(
-    {"class_attrs", "no_item", "item_if_any", "same_as", "not_same_as", "distinct", "range", "int_program"}
+    {"class_attrs", "type_attrs", "no_item", "item_if_any", "same_as", "not_same_as", "distinct", "range", "int_program"}
 )
 # Their payload is another Source; for `distinct`, (groups, others): tuples of (tuples of) Sources, as in the check; for
 # `int_program`, a `shape.int_program.Program` whose inputs are `Number`s (the record's source is that of the first).
@@ -65,7 +65,7 @@ class GuardRecord:
         """Equal keys: the same fact."""
         if self.kind in SINGLE_KINDS:
             return self.source, self.kind
-        if self.kind == "class_attrs":
+        if self.kind in ("class_attrs", "type_attrs"):
             return self.source, self.kind, tuple((name, id(value)) for name, value in self.payload)
         return self.source, self.kind, self.payload
 
@@ -131,6 +131,8 @@ def describe(record: GuardRecord) -> str:
             return f"tensor_spec({source}) == {value}"
         case "class_attrs":
             return f"type({source}) has its own {', '.join(name for name, _ in value)}"
+        case "type_attrs":
+            return f"{source} has its own {', '.join(name for name, _ in value)}"
         case "no_item":
             return " and ".join(f"{key!r} not in {source}" for key in value)
         case "item_if_any":

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from dyncomp.bytecode.canonical import canonical
 from dyncomp.bytecode.continuation import throw_code
 from dyncomp.errors import REASONS, BreakRecord, GraphBreak, InternalError, SkipFrame
 from dyncomp.guards.record import GuardRecord
@@ -89,6 +90,8 @@ def trace_frame(func: types.FunctionType, args: tuple[Any, ...], context: Any) -
             if duck and trace.sizes.took_equals_for_one():
                 duck = False
                 continue
+            if trace.sizes.asked_late:
+                continue
             if record is not None and not _worth_splitting(trace):
                 return FrameTrace(skipped=record, for_now=True)
             if record is None and _is_idle(trace) and not getattr(context, "fullgraph", False):
@@ -108,8 +111,14 @@ def trace_frame(func: types.FunctionType, args: tuple[Any, ...], context: Any) -
         finally:
             trace.close()
         stop = _earlier(step, stop)
-        if stop is None:
+        if stop is None or _is_entry(code, stop):
             return _skip(record)
+
+
+def _is_entry(code: types.CodeType, step: int) -> bool:
+    """True if the top frame's instruction of this step sets the frame up: there is no way to go on in front of it."""
+    ops = canonical(code).ops
+    return step < len(ops) and all(op.name != "RESUME" for op in ops[:step])  # these run once, in order
 
 
 def _earlier(step: int, stop: int | None) -> int | None:
@@ -200,7 +209,8 @@ def _finish(trace: Trace, result: Value | None, record: BreakRecord | None) -> F
     _refuse_open_generators(trace)
     trace.checks.finish()
     settle_numbers(trace.graph)
-    inputs = trace.inputs
+    inputs = list(trace.inputs)
+    giving: set[Any] = set()  # inputs that only tell a number in which sizes of others are written
     while True:
         builder = RunBuilder(
             trace.func.__code__, trace.func.__globals__, [source for _, source, _, _ in inputs]
@@ -211,8 +221,11 @@ def _finish(trace: Trace, result: Value | None, record: BreakRecord | None) -> F
             builder.load(result)
         else:
             _emit_break(builder, trace)
-        used = [entry for entry in inputs if entry[0].users or entry[0] in builder.outputs]
-        if len(used) == len(inputs):
+        used = [e for e in trace.inputs if e[0].users or e[0] in builder.outputs or e[0] in giving]
+        if calls_graph:
+            giving |= trace.givers_of_numbers([fake for *_, fake in used])
+            used = [e for e in trace.inputs if e in used or e[0] in giving]
+        if [e[0] for e in used] == [e[0] for e in inputs]:
             break
         inputs = used
     trace.guard_identities()

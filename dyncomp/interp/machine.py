@@ -17,7 +17,7 @@ from dyncomp.bytecode.stack_effect import op_effect
 from dyncomp.errors import GraphBreak, InternalError
 from dyncomp.guards.source import Source
 from dyncomp.interp.handlers.registry import BREAKS, HANDLERS
-from dyncomp.values.base import PyRaise, Tracer, Value
+from dyncomp.values.base import NotConstant, PyRaise, Tracer, Value
 from dyncomp.values.exception import ExceptionValue
 from dyncomp.values.function import CellValue, FunctionValue
 from dyncomp.values.mapping import DictValue
@@ -173,6 +173,10 @@ class Frame:
         except GraphBreak as error:
             self.trace.note_break(error)
             raise
+        except NotConstant as unknown:
+            unasked = GraphBreak("data-dependent-value", f"the value of {unknown} is not known while tracing")
+            self.trace.note_break(unasked)
+            raise unasked from unknown
 
     def _checked_step(self, op: Op, function: Callable[[Any, Any], None]) -> None:
         """Every handler moves the stack as far as CPython's own table says."""

@@ -123,15 +123,14 @@ class NumberNodes:
             return self._read_late(origin)
         if origin not in self._known:
             number = env.number_at(origin)
-            if origin.what in ("int", "float"):
-                node = self._int_node(origin.source, number)
+            if origin.what in ("int", "float", "offset"):
+                node = self._int_node(origin.value_source(), number)
             else:
                 tensor = self._tensor_node(origin.source)
                 node = self._graph.call_method(origin.what, (tensor, origin.dim))
                 node.meta.update(example_value=number, number=True)
             self._known[origin] = node
         return self._known[origin]
-
 
     def _read_late(self, read: LateRead) -> fx.Node:
         if read.what == "value":

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # sympy comes with it, and static shapes never need it
     from dyncomp.shape.env import ShapeEnv
 
-_PINNED = "write the line so that it does not need the number itself (no loop over it, no text or key made of it, no comparison), or leave it"
-_OFFSET = "read no storage_offset() and give as_strided no offset, or clone the tensor before the call: a copy starts at 0"
+_PINNED = (
+    "write the line so that it does not need the number itself (no loop over it, no text or key made of it, no comparison; where an "
+    "operation takes plain numbers only, such as a window, a count of groups or a probability, a tensor operation that does not), or leave it"
+)
+_OFFSET = "dynamic=True, or a later call with another number; or clone the tensor before the call: a copy starts at 0"
 _CURES = {
     "plain": "dynamic=True, dyncomp.mark_dynamic, or a later call with another number",
     "special": "0 and 1 are special: dyncomp.mark_unbacked keeps them open",
@@ -47,7 +50,7 @@ def plain_number(origin: Any, value: Any, why: str) -> NumberReport:
 
 
 def pinned_offset_number(source: Any, value: int, line: tuple[str, int] | None) -> NumberReport:
-    """A storage offset, which is a plain number in every graph. `line`: of the program, that needed it."""
+    """A storage offset that the program reads and that is a plain number so far. `line`: of the program, that needed it."""
     by = f"{source}.storage_offset() == {value}" + (f"  ({line[0]}:{line[1]})" if line else "")
     return NumberReport(f"{source}.storage_offset()", value, "pinned", "", (by,), _OFFSET)
 

@@ -23,6 +23,7 @@ from dyncomp.interp.emit import RunBuilder
 from dyncomp.values.base import Value
 from dyncomp.values.constant import ConstantValue
 from dyncomp.values.function import CellValue
+from dyncomp.values.instance import InstanceValue
 from dyncomp.values.mapping import DictValue
 from dyncomp.values.sequence import ListValue
 from dyncomp.values.sets import SetValue
@@ -39,7 +40,7 @@ def replay(builder: RunBuilder, effects: Effects) -> None:
             assert effect.target.grad is not None, "an assignment has a value"
             _call(builder, _SET_GRAD, effect.target, effect.target.grad)
         elif isinstance(effect, SlotWrite):
-            _attribute(builder, effect.target, effect.name, effect.target.slots[effect.name])
+            _slot(builder, effect.target, effect.name)
         else:
             _contents(builder, effect)
 
@@ -145,6 +146,26 @@ def _attribute(builder: RunBuilder, target: Value, name: str, value: Value | Non
         builder.load(value)
         builder.store_attr(name)
     builder.pop()
+
+
+def _slot(builder: RunBuilder, target: InstanceValue, name: str) -> None:
+    value = target.slots[name]
+    if value is None:
+        builder.load_const(_empty_slot)
+        builder.load(target)
+        builder.load_const(name)
+        builder.call(2)
+        builder.pop()
+    else:
+        _attribute(builder, target, name, value)
+
+
+def _empty_slot(obj: Any, name: str) -> None:
+    """Run-time helper: a slot that was set and deleted again may have been empty before."""
+    try:
+        object.__delattr__(obj, name)
+    except AttributeError:
+        pass
 
 
 def _call(builder: RunBuilder, function: object, *args: Value) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dyncomp.bytecode.canonical import Op, canonical
 from dyncomp.bytecode.continuation import can_continue, is_resume, is_step, locate, step_code
-from dyncomp.bytecode.frame_facts import FIRST_ARGUMENT, closure_names, parameters
+from dyncomp.bytecode.frame_facts import FIRST_ARGUMENT, closure_names, parameters, slot_prefix
 from dyncomp.bytecode.frame_point import Point
 from dyncomp.bytecode.handled import handled_slots
 from dyncomp.interp.emit import RunBuilder
@@ -96,6 +96,7 @@ def _load_parameter(
         builder.load(cells[user.co_varnames[0]])
         builder.load_attr("cell_contents")
         return
-    value = stack[int(name[2:])] if name.startswith(".s") else variables[name]
+    prefix = slot_prefix(user)
+    value = stack[int(name.removeprefix(prefix))] if name.startswith(prefix) else variables[name]
     assert value is not None, "nulls are no parameters"
     builder.load(value)

@@ -3,7 +3,9 @@
     dynamic=False   none, unless marked
     dynamic=None    those that differ from an earlier compile of the same code, by source (`varied.py`)
     dynamic=True    all sizes, ints and floats that the call brings; parameters and buffers of modules stay as they are;
-                    strides, and numbers of other objects once they differ from an earlier compile
+                    strides that the program reads; other strides, and numbers of other objects once they differ from an earlier compile
+
+Where a tensor starts in its storage counts only where the program reads it (`read_layout`), so it joins in once it was read.
 
 Sizes that are equal in the first call are numbers of their own, unless the knob `duck_sizes` is on. Sizes 0 and 1 are never symbolic. `Sizes` also turns what the env learned into the guard that ends the list.
 """
@@ -21,7 +23,7 @@ from dyncomp import config, size_marks
 from dyncomp.fake import FakeMode
 from dyncomp.guards.number import Number
 from dyncomp.guards.record import GuardRecord
-from dyncomp.guards.source import Const, DictItem, InstanceDict, Local, Source, TupleItem
+from dyncomp.guards.source import Const, DictItem, InstanceDict, Local, SlotAttr, Source, TupleItem
 from dyncomp.guards.source import ListItem as ListItemSource
 from dyncomp.interp import varied
 from dyncomp.interp.number_report import NumberReport, pinned_offset_number, plain_number, symbolic_number
@@ -33,6 +35,7 @@ if TYPE_CHECKING:  # sympy comes with it, and static shapes never need it
 
 _MODULE_TABLES = ("_parameters", "_buffers")
 _IN_USE = DictItem(InstanceDict(Const(size_marks, "size_marks")), "IN_USE")
+_BOUNDS = ("start", "stop", "step")
 _ITEMS = (Local, DictItem, TupleItem, ListItemSource)
 
 
@@ -52,7 +55,9 @@ class Sizes:
         if self.dynamic is None and self._varied is not None and self._varied.static:
             self.dynamic, self._varied = False, None
         self._met: list[tuple[Number, Any, Any, str]] = []  # origin, value, what it is taken for, why it is plain
+        self._plain_strides: set[Source] = set()  # tensors with strides that do not follow from their sizes
         self._offsets: dict[Source, NumberReport] = {}
+        self.asked_late = False  # with dynamic=True, for a number that is symbolic once it is known that the program reads it
         self.opened = False  # a number is symbolic that neither a mark nor dynamic=True asked for
         self._fake_mode, self._duck = fake_mode, duck and config.duck_sizes
         self.env: ShapeEnv | None = None
@@ -84,6 +89,8 @@ class Sizes:
         marks = size_marks.of(tensor)
         sizes, strides, rank = tuple(tensor.shape), tensor.stride(), tensor.ndim
         open_dims = set() if _is_static(tensor, source) else self._open(f"tensor {source}", sizes + strides, rank)
+        if open_dims and self.dynamic is True and self._varied is not None and self._varied.has(f"strides {source}"):
+            open_dims.update(range(rank, 2 * rank))
         symbolic = {d for d in range(rank) if d in open_dims}
         symbolic |= {d for d, mark in marks.items() if mark.kind != "static"}
         symbolic -= {d for d, mark in marks.items() if mark.kind == "static"}
@@ -100,12 +107,27 @@ class Sizes:
 
         def stride_at(dim: int) -> Any:
             if rank + dim not in open_dims:
+                self._plain_strides.add(source)
                 return strides[dim]
-            return env.create_int(strides[dim], Number(source, "stride", dim), duck=False)
+            number = env.create_int(strides[dim], Number(source, "stride", dim), duck=False)
+            self._met.append((Number(source, "stride", dim), strides[dim], number, "plain"))
+            return number
 
         layout = layout_of(env, sizes, strides, size_at, lambda dim: Number(source, "stride", dim), stride_at)
         self._note(tensor, source, layout[0], marks)
         return layout
+
+    def offset(self, tensor: torch.Tensor, source: Source) -> Any:
+        """A symbolic storage offset of an outside tensor, where the program reads it and it varies; None where it is the tensor's own."""
+        key, offset = f"offset {source}", int(tensor.storage_offset())
+        if self._varied is None or not self._varied.has(key):
+            return None
+        if not self._open(key, (offset,), int(not _is_static(tensor, source))):
+            return None
+        origin = Number(source, "offset")
+        number = self.begin().create_int(offset, origin, low=0, duck=False, special=False)
+        self._met.append((origin, offset, number, "plain"))
+        return number if is_symbolic(number) else None
 
     def _note(self, tensor: torch.Tensor, source: Source, sizes: Sequence[Any], marks: dict[int, Any]) -> None:
         """For `report`."""
@@ -178,10 +200,21 @@ class Sizes:
                 found.append(plain_number(origin, value, why))
         return found + list(self._offsets.values())
 
-    def note_offset(self, source: Source, value: int) -> None:
-        """The program reads where a tensor starts in its storage, or counts from there: guarded to stay so."""
+    def note_offset(self, tensor: torch.Tensor, source: Source) -> None:
+        """The program reads where a tensor starts in its storage, which is a plain number in this trace: guarded to stay so."""
+        value = int(tensor.storage_offset())
         if source not in self._offsets:
             self._offsets[source] = pinned_offset_number(source, value, self._asker())
+        if self._varied is not None and not self._varied.has(key := f"offset {source}"):
+            self._varied.meet(key, (value,))
+            self.asked_late = self.asked_late or self.dynamic is True and not _is_static(tensor, source)
+
+    def note_strides(self, source: Source) -> None:
+        """The program reads strides of a tensor, or of a view of it."""
+        if self.dynamic is True and source in self._plain_strides and self._varied is not None:
+            if not self._varied.has(key := f"strides {source}"):
+                self._varied.meet(key, ())
+                self.asked_late = True
 
     def settle(self) -> None:
         """The frame is traced: later questions come from no line of it, and nothing of the trace is kept alive."""
@@ -213,5 +246,5 @@ def _is_static(tensor: torch.Tensor, source: Source) -> bool:
 
 
 def _is_given(source: Source) -> bool:
-    """Part of the call's arguments: an argument, or an item of a container in them."""
-    return all(isinstance(link, _ITEMS) for link in source.chain())
+    """Part of the call's arguments: an argument, an item of a container in them, or a bound of a slice."""
+    return all(isinstance(link, _ITEMS) or isinstance(link, SlotAttr) and link.index in _BOUNDS for link in source.chain())

@@ -20,7 +20,7 @@ from dyncomp.bytecode.continuation import is_resume, locate
 from dyncomp.bytecode.handled import handled_slots
 from dyncomp.errors import GraphBreak
 from dyncomp.guards.record import GuardList
-from dyncomp.guards.source import ClassAttr, Const, Func, FuncCode, FuncGlobals, Local, Source, Type, Weak
+from dyncomp.guards.source import ClassAttr, Const, Func, FuncCode, FuncGlobals, Local, SlotAttr, Source, Type, Weak
 from dyncomp.interp.effects import Effects
 from dyncomp.interp.inline import inline
 from dyncomp.interp.lifetimes import Watch, kept_variables
@@ -44,7 +44,7 @@ from dyncomp.values.slices import SliceValue
 from dyncomp.values.sym_number import wrap_number
 
 # Values without an identity that a program could rely on: never shared between two sources.
-_NO_IDENTITY = (tuple, torch.Size, frozenset, int)
+_NO_IDENTITY = (tuple, torch.Size, frozenset, int, range)
 # Immutable objects of the language that are constants as they are.
 _FIXED_TYPES = (
     slice, range, types.CodeType, property, classmethod, staticmethod, types.GenericAlias, types.UnionType,
@@ -71,6 +71,7 @@ class Trace(TraceGraph):
         self.top: Frame | None = None
         self.break_stack: tuple[tuple[str, int, str], ...] = ()
         self._by_id: dict[int, Value] = {}
+        self._object_of: dict[Source, Any] = {}
         self._fixed: dict[int, Value] = {}
         self._trusted: set[int] = set()
         self._alive: list[Any] = []  # so that no id is used twice
@@ -185,6 +186,7 @@ class Trace(TraceGraph):
         found = self._by_source.get(source)
         if found is not None:
             return found
+        self._object_of[source] = obj
         value = self._by_id.get(id(obj)) if not isinstance(obj, _NO_IDENTITY) else None
         if value is None:
             value = self._wrap_new(obj, source)
@@ -197,6 +199,8 @@ class Trace(TraceGraph):
         factory = registry.wrap_rule(obj)
         if factory is None:
             raise GraphBreak("unsupported-object", f"{source}: a {type(obj).__qualname__} object")
+        if isinstance(obj, slice | range) and not isinstance(source.root, _PINNED_ROOTS):
+            return self._wrap_bounds(obj, source)
         if isinstance(obj, _FIXED_TYPES):
             self.guard(source, "id", obj)
             return ConstantValue(obj)
@@ -211,6 +215,21 @@ class Trace(TraceGraph):
             self._by_id[id(obj)] = value
             self._alive.append(obj)
         return value
+
+    def _wrap_bounds(self, obj: slice | range, source: Source) -> Value:
+        """By what they hold: programs make them anew for each call."""
+        self.guard(source, "type", type(obj))
+        bounds = [SlotAttr(source, name) for name in ("start", "stop", "step")]
+        if isinstance(obj, slice):
+            value = SliceValue([self.wrap(getattr(obj, bound.index), bound) for bound in bounds], source)
+            self._by_id[id(obj)] = value
+            self._alive.append(obj)
+            return value
+        for bound in bounds:
+            self.guard(bound, "equals", getattr(obj, bound.index))
+        known = ConstantValue(obj)
+        known.source = source  # it is still this object that is handed on, and asked with `is`
+        return known
 
     def _guard_kind(self, obj: Any, value: Value, source: Source) -> None:
         """What choosing this kind of value relied on."""
@@ -241,6 +260,14 @@ class Trace(TraceGraph):
                 self.guard(source, "id", obj)
         else:
             self.guard(source, "same_as", value.source)
+
+    def are_same(self, left: Source, right: Source) -> bool | None:
+        """Whether two outside values are one object, guarded; None where that is not known."""
+        if left not in self._object_of or right not in self._object_of:
+            return None
+        same = self._object_of[left] is self._object_of[right]
+        self.guard(left, "same_as" if same else "not_same_as", right)
+        return same
 
     def constant(self, obj: Any) -> Value:
         rule = registry.WRAP_TYPE.get(type(obj))

@@ -28,6 +28,7 @@ from dyncomp.interp.rerun import may_fail
 from dyncomp.interp.runtime_checks import RuntimeChecks
 from dyncomp.interp.sizes import Sizes
 from dyncomp.shape.errors import DataDependent
+from dyncomp.shape.symbolic import PLAIN_TYPES, is_symbolic, numbers_in, unread_origins
 from dyncomp.values import number_calls, registry
 from dyncomp.values.base import Value
 from dyncomp.values.instance import InstanceValue
@@ -90,20 +91,43 @@ class TraceGraph(abc.ABC):
         return self._by_source[source].fx_arg(self)  # type: ignore[arg-type, no-any-return]
 
     def _int_node(self, source: Source, number: Any) -> fx.Node:
+        """The graph input of a number of the call."""
         return self.placeholder(number.node.hint, source, number)
+
+    def givers_of_numbers(self, fakes: Sequence[Any]) -> set[fx.Node]:
+        """Inputs beside these that the graph needs: an equality may have written sizes of these in terms of numbers that only other
+        tensors of the call have, such as `y.size(0) % 3`.
+        """
+        if self.sizes.env is None:
+            return set()
+        return {
+            self._int_node(origin.value_source(), number) if origin.what in ("int", "float", "offset") else self._tensor_node(origin.source)
+            for origin, number in unread_origins(self.sizes.env, fakes)
+        }
 
     def _first_call(self) -> fx.Node:
         """Placeholders stand together before everything else."""
         return next((n for n in self.graph.nodes if n.op != "placeholder"), self.graph._root)
 
-    def pin_offsets(self, value: Value | None = None) -> None:
-        """Guards the storage offset of every outside tensor so far: any tensor of the graph may be a view of them."""
-        tensors = [(source, real) for _, source, real, _ in self.inputs if isinstance(real, torch.Tensor)]
-        if value is not None and value.source is not None:
-            tensors.append((value.source, value.real()))  # type: ignore[attr-defined]
-        for source, real in tensors:
-            self.guard(source, "int_program", pinned_offset(source, int(real.storage_offset())))
-            self.sizes.note_offset(source, int(real.storage_offset()))
+    def read_layout(self, value: Value | None = None, offset: bool = True) -> None:
+        """The program reads strides of `value`, or where it starts in its storage; without a value, of any tensor so far.
+
+        Offsets that are plain numbers in this trace are guarded: those of the outside tensors whose memory is meant.
+        """
+        tensors = [(source, real, fake) for _, source, real, fake in self.inputs if isinstance(real, torch.Tensor)]
+        storage = None
+        if value is not None:
+            storage = getattr(value.fake(self), "fake_storage", None)  # type: ignore[attr-defined]
+            if value.source is not None:
+                tensors.append((value.source, value.real(), value.fake(self)))  # type: ignore[attr-defined]
+        for source, real, fake in tensors:
+            if storage is not None and fake.fake_storage is not storage:
+                continue
+            if not offset:
+                self.sizes.note_strides(source)
+            elif not is_symbolic(fake.meta.offset):
+                self.guard(source, "int_program", pinned_offset(source, int(real.storage_offset())))
+                self.sizes.note_offset(real, source)
 
     def graph_call(self, fn: Any, args: Sequence[Value], kwargs: dict[str, Value] | None = None) -> Value:
         if len(self.graph.nodes) > config.graph_limit:
@@ -113,8 +137,8 @@ class TraceGraph(abc.ABC):
             return rewritten
         fx_args = tuple(arg.fx_arg(self) for arg in args)  # type: ignore[arg-type]
         fx_kwargs = {name: arg.fx_arg(self) for name, arg in (kwargs or {}).items()}  # type: ignore[arg-type]
-        if "as_strided" in str(_name(fn)) and (len(fx_args) > 3 or fx_kwargs.get("storage_offset") is not None):
-            self.pin_offsets()  # it counts from the start of the storage
+        if self.fake_mode.levels and "as_strided" in str(_name(fn)):
+            self.read_layout()  # what torch makes of it there counts from the start of the storage
         result = self._run_on_fakes(fn, fx_args, fx_kwargs)
         self.add_checks(fn)
         if not self._wrote and _may_write(fn, kwargs):
@@ -194,6 +218,12 @@ class TraceGraph(abc.ABC):
                     raise
                 self.sizes.begin()
                 return run()
+            except TypeError:
+                # torch's parser takes no symbolic number in some places, such as lists of floats: the numbers themselves may fit.
+                if not any(True for _ in numbers_in([list(fake_args), dict(fake_kwargs)])):
+                    raise
+                fake_args, fake_kwargs = _pinned(fake_args), _pinned(fake_kwargs)
+                return run()
         except DataDependentShape as error:
             raise GraphBreak("data-dependent-shape", str(error), _knob_hint(error)) from error
         except DataDependent as error:
@@ -225,6 +255,17 @@ def _only_leaves_levels(frame: Frame) -> bool:
 
 def _example(node: fx.Node) -> Any:
     return node.meta["example_value"]
+
+
+def _pinned(value: Any) -> Any:
+    """Arguments with the numbers of this call in place of symbolic ones."""
+    if isinstance(value, tuple | list):
+        return type(value)([_pinned(item) for item in value])
+    if isinstance(value, dict):
+        return {key: _pinned(item) for key, item in value.items()}
+    if isinstance(value, slice):
+        return slice(*map(_pinned, (value.start, value.stop, value.step)))
+    return PLAIN_TYPES[type(value)](value) if is_symbolic(value) else value
 
 
 def _knob_hint(error: DataDependentShape | DataDependentValue) -> str:

@@ -77,6 +77,9 @@ class Varied:
             log.write("dynamic", "%s varies in %s", key, sorted(known.varied))
         return known.varied
 
+    def has(self, key: str) -> bool:
+        return key in self._seen
+
     def any(self) -> bool:
         return any(seen.varied for seen in self._seen.values())
 

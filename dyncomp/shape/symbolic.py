@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # sympy comes with it, and static shapes never need it
     from dyncomp.shape.env import ShapeEnv
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+PLAIN_TYPES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
 def select(condition: Any, a: Any, b: Any) -> Any:
@@ -116,6 +117,26 @@ def late_symbol(number: Any) -> Any:
 def reading_of(env: ShapeEnv, number: Any) -> tuple[Any, int, int] | None:
     """(symbol, scale, shift) of a number that is scale * symbol + shift."""
     return importlib.import_module("dyncomp.shape.program").reading_of(env.expr_of(number))  # type: ignore[no-any-return]
+
+
+def unread_origins(env: ShapeEnv, values: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """(origin, number) of what the call must bring beside these tensors (with `shape` and `stride()`) and numbers, for all of their
+    numbers to be computable from what is read.
+    """
+    needed: set[Any] = set()
+    readable: set[Any] = set()
+    for value in values:
+        for number in (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,):
+            if is_symbolic(plain(number)):
+                needed |= env.expr_of(number).free_symbols
+                reading = reading_of(env, number)
+                if reading is not None:
+                    readable.add(reading[0])
+    if needed <= readable:
+        return []
+    missing = {env.facts.parts[symbol][0] if symbol in env.facts.parts else symbol for symbol in needed - readable}
+    origins = [env.symbols[symbol].origin for symbol in sorted(missing, key=str) if symbol in env.symbols]
+    return [(origin, env.number_at(origin)) for origin in origins if origin is not None]
 
 
 def is_symbolic(value: Any) -> bool:

@@ -64,6 +64,8 @@ def describe(truth: Expr) -> str:
         constant, rest = truth.args[0].as_coeff_Add()
         positive = [t for t in sympy.Add.make_args(rest) if not t.could_extract_minus_sign()]
         left, right = sympy.Add(*positive), sympy.Add(*positive) - rest
+        if constant == 1 and positive and isinstance(truth, IsPositive):
+            return f"{words(left)} >= {words(right)}"
         left, right = (left + constant, right) if constant > 0 else (left, right - constant)
         return f"{words(left)} {'==' if isinstance(truth, IsZero) else '>'} {words(right)}"
     if truth.is_Not:

@@ -1,6 +1,6 @@
 """The graph node that gives results the backward of a custom autograd function, and what it runs.
 
-    y = attach(backward, "Cube", False, (True,), (y,), (x,), (2.0,), x)    the results, now with a history: x gets what `backward` gives
+    y = attach((((True,), backward, (2.0,)),), "Cube", False, True, (True,), (), (y,), (x,), x)    the results, now with a history
 
 The results are made before, by ordinary nodes without a gradient, as eager runs `forward`; the very tensors come out, so that views
 and inputs among them are to autograd what they are in eager.
@@ -16,14 +16,15 @@ from torch.autograd.function import once_differentiable
 
 
 def attach(
-    backward: Any, name: str, once: bool, may: tuple[bool, ...], results: tuple[Any, ...], saved: tuple[Any, ...],
-    held: tuple[Any, ...], *inputs: torch.Tensor,
+    backwards: tuple[tuple[tuple[bool, ...], Any, tuple[Any, ...]], ...], name: str, once: bool, materializes: bool,
+    may: tuple[bool, ...], dirty: tuple[int, ...], results: tuple[Any, ...], saved: tuple[Any, ...], *inputs: torch.Tensor,
 ) -> list[torch.Tensor]:  # fmt: skip
-    """The results with a history of this name. `backward`: a GraphModule of (a gradient for each result, *saved, *held) that returns
-    a tuple of one gradient or None for each input. `once`: it cannot be differentiated itself. `may`: which results can get a
-    gradient. `saved` tensors are under autograd's watch: written to before the backward runs, they raise; `held` are not.
+    """The results with a history of this name. `backwards`: by which results have a gradient, a GraphModule of (their gradients,
+    *saved, *held) that returns a tuple of one gradient or None for each input, and `held`. `once`: it cannot be differentiated
+    itself. `materializes`: what has no gradient gets zeros. `may`: which results can get a gradient. `dirty`: inputs (positions)
+    that were written to. `saved` tensors are under autograd's watch: written to before the backward runs, they raise; `held` are not.
     """
-    return list(_function(name, once).apply(backward, may, results, saved, held, *inputs))
+    return list(_function(name, once).apply(backwards, materializes, may, dirty, results, saved, *inputs))
 
 
 @functools.lru_cache(512)
@@ -35,12 +36,19 @@ def _function(name: str, once: bool) -> Any:
 
 class _Attached(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, backward: Any, may: Any, results: Any, saved: Any, held: Any, *inputs: Any) -> Any:  # type: ignore[override]
-        ctx.run, ctx.held = backward, held
+    def forward(ctx: Any, backwards: Any, materializes: bool, may: Any, dirty: Any, results: Any, saved: Any, *inputs: Any) -> Any:  # type: ignore[override]
+        ctx.backwards = {pattern: (run, held) for pattern, run, held in backwards}
+        ctx.set_materialize_grads(materializes)
         ctx.save_for_backward(*saved)
         ctx.mark_non_differentiable(*[one for one, differentiable in zip(results, may, strict=True) if not differentiable])
+        ctx.mark_dirty(*[inputs[place] for place in dirty])
         return results
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return (None, None, None, None, None, *ctx.run(*gradients, *ctx.saved_tensors, *ctx.held))
+        pattern = tuple([one is not None for one in gradients])
+        if pattern not in ctx.backwards:
+            raise RuntimeError(f"dyncomp: {type(ctx).__name__} without any gradient; its backward raised when it was traced with none")
+        run, held = ctx.backwards[pattern]
+        given = [one for one in gradients if one is not None]
+        return (None, None, None, None, None, None, *run(*given, *ctx.saved_tensors, *held))

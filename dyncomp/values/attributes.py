@@ -77,8 +77,8 @@ class Attributes(Value):
         raw = class_lookup(self.cls, name)
         if self.source is not None:
             tx.guard(self.source, "class_attrs", ((name, _core.ABSENT if raw is ABSENT else raw),))
-        elif self.class_source is not None and raw is not ABSENT:
-            tx.guard(ClassAttr(self.class_source, name), "id", raw)
+        elif self.class_source is not None:
+            guard_attribute(tx, self.class_source, name, raw)
         return raw
 
     def class_value(self, tx: Tracer) -> Value:
@@ -94,22 +94,19 @@ class Attributes(Value):
 
     # -- getattr --------------------------------------------------------------------------------------------
     def getattr(self, tx: Tracer, name: str) -> Value:
-        custom = class_lookup(self.cls, "__getattribute__")
+        custom = self.class_attribute(tx, "__getattribute__")
         if custom is object.__getattribute__ or isinstance(custom, C_METHODS):
             return self.generic_getattr(tx, name)
-        return tx.call(tx.constant(self.class_attribute(tx, "__getattribute__")), [self, tx.constant(name)])
+        return tx.call(tx.constant(custom), [self, tx.constant(name)])
 
     def generic_getattr(self, tx: Tracer, name: str) -> Value:
         """object.__getattribute__, then __getattr__."""
         found = self.find_attribute(tx, name)
         if found is not None:
             return found
-        fallback = class_lookup(self.cls, "__getattr__")
+        fallback = self.class_attribute(tx, "__getattr__")
         if fallback is not ABSENT:
-            return tx.call(
-                self._class_item(tx, "__getattr__", self.class_attribute(tx, "__getattr__")),
-                [self, tx.constant(name)],
-            )
+            return tx.call(self._class_item(tx, "__getattr__", fallback), [self, tx.constant(name)])
         tx.raise_(AttributeError, f"{type_name(self.cls)!r} object has no attribute {name!r}")
 
     def find_attribute(self, tx: Tracer, name: str) -> Value | None:
@@ -127,10 +124,14 @@ class Attributes(Value):
                 return own
         return None if raw is ABSENT else self.bind(tx, name, raw)
 
-    def bind(self, tx: Tracer, name: str, raw: Any) -> Value:
-        """What reading the class attribute `raw` through this object gives."""
+    def bind(self, tx: Tracer, name: str, raw: Any, holder: Source | None = None) -> Value:
+        """What reading the class attribute `raw` through this object gives. `holder`: the class that `super()` found it in."""
+
+        def item() -> Value:
+            return self._class_item(tx, name, raw) if holder is None else tx.wrap(raw, ClassAttr(holder, name))
+
         if isinstance(raw, types.FunctionType | functools._lru_cache_wrapper | _core.Dispatcher):
-            return BoundMethodValue(self._class_item(tx, name, raw), self)
+            return BoundMethodValue(item(), self)
         if isinstance(raw, property):
             if raw.fget is None:
                 tx.raise_(AttributeError, f"property {name!r} of {type_name(self.cls)!r} object has no getter")
@@ -155,8 +156,8 @@ class Attributes(Value):
         if getter is not ABSENT:
             if not isinstance(getter, types.FunctionType):
                 raise GraphBreak("unsupported-attribute", f"descriptor {name!r} of {self.describe()}")
-            return tx.call(tx.constant(getter), [self._class_item(tx, name, raw), self, self.class_value(tx)])
-        return self._class_item(tx, name, raw)
+            return tx.call(tx.constant(getter), [item(), self, self.class_value(tx)])
+        return item()
 
     def _cached_property(self, tx: Tracer, raw: Any) -> Value:
         value = tx.call(tx.constant(raw.func), [self])
@@ -179,14 +180,19 @@ class Attributes(Value):
             raise GraphBreak("unsupported-attribute", f"unset slot {name!r} of {self.describe()}") from None
         return tx.constant(obj) if self.source is None else tx.wrap(obj, SlotAttr(self.source, name))
 
+    def _require_slot(self, tx: Tracer, name: str, raw: Any) -> None:
+        """What is to be deleted must be there."""
+        if name in self.slots or self.outside is ABSENT:
+            if self.slots.get(name) is None:
+                tx.raise_(AttributeError, name)
+        else:
+            self._slot(tx, name, raw)
+
     # -- setattr --------------------------------------------------------------------------------------------
     def setattr(self, tx: Tracer, name: str, value: Value) -> None:
-        raw = class_lookup(self.cls, "__setattr__")
+        raw = self.class_attribute(tx, "__setattr__")
         if isinstance(raw, types.FunctionType):
-            tx.call(
-                self._class_item(tx, "__setattr__", self.class_attribute(tx, "__setattr__")),
-                [self, tx.constant(name), value],
-            )
+            tx.call(self._class_item(tx, "__setattr__", raw), [self, tx.constant(name), value])
         else:
             self.generic_setattr(tx, name, value)
 
@@ -198,6 +204,8 @@ class Attributes(Value):
         if isinstance(raw, property):
             self._set_property(tx, name, raw, value)
         elif isinstance(raw, MEMBER) and name != "__dict__":
+            if value is None:
+                self._require_slot(tx, name, raw)
             self.touch_slot(tx, name, value)
         elif raw is not ABSENT and is_data_descriptor(raw):
             setter = class_lookup(type(raw), "__set__")
@@ -226,11 +234,19 @@ class Attributes(Value):
         self.slots[name] = value
 
     def delattr(self, tx: Tracer, name: str) -> None:
-        raw = class_lookup(self.cls, "__delattr__")
+        raw = self.class_attribute(tx, "__delattr__")
         if isinstance(raw, types.FunctionType):
-            tx.call(tx.constant(self.class_attribute(tx, "__delattr__")), [self, tx.constant(name)])
+            tx.call(tx.constant(raw), [self, tx.constant(name)])
         else:
             self.generic_setattr(tx, name, None)
+
+
+def guard_attribute(tx: Tracer, cls: Source, name: str, raw: Any) -> None:
+    """The class finds this, or nothing, under a name."""
+    if raw is ABSENT:
+        tx.guard(cls, "type_attrs", ((name, _core.ABSENT),))
+    else:
+        tx.guard(ClassAttr(cls, name), "id", raw)
 
 
 def _own_dict(obj: Any) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
 """The backward of a custom autograd function, traced at the place where the function is applied.
 
     in:   nodes  y = exp(x)                             of `forward`, without gradient; ctx, which holds what it kept
-    out:  node   attach(backward_0, "Exp", False, (True,), (y,), (y,), (), x)
+    out:  node   attach((((True,), backward_0, ()),), "Exp", False, True, (True,), (), (y,), (y,), x)
           and the GraphModule  backward_0(gradient, y):  return (gradient * y,)
 
 `backward` runs long after the frame, so it is traced with gradients of which no more is known than their sizes and dtypes; what it
@@ -12,6 +12,7 @@ Its nodes are traced into the graph and then taken out: numbers stay, for they h
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -42,7 +43,10 @@ class GraphValue(Value):
 
 
 class _NoEffects:
-    """Stands in for the log of side effects while a backward is traced."""
+    """Stands in for the log of side effects while a backward is traced. `grad_mode_varies`: it may be differentiated itself."""
+
+    def __init__(self, grad_mode_varies: bool):
+        self.grad_mode_varies = grad_mode_varies
 
     def __getattr__(self, name: str) -> NoReturn:
         raise GraphBreak("autograd", "a custom backward with side effects")
@@ -61,35 +65,58 @@ def trace_backward(
     tx: Tracer, cls: type, backward: Value, context: Any, inputs: Sequence[Value], returned: Sequence[Value]
 ) -> list[Value]:
     """The tensors among what `forward` returned, with a history. `backward` is called with `context` and a gradient for each."""
-    name = cls.__qualname__
     results = [value for value in returned if isinstance(value, TensorValue)]
     tensors = [value for value in inputs if isinstance(value, TensorValue)]
+    flags = tuple([id(result) not in context.unmarked for result in results])
+    once = getattr(backward_function(cls), "__code__", None) is _ONCE
+    saved = list(dict.fromkeys([value.fx_arg(tx) for value in context.saved_tensors()]))
+    context.in_backward = True
+    patterns = [(True,) * len(results)] if context.materializes else _parts(flags)
+    found = [_one_backward(tx, cls, backward, context, inputs, returned, pattern, saved, once) for pattern in patterns]
+    backwards = [one for one in found if one is not None]
+    dirty = tuple([place for place, value in enumerate(tensors) if any(value is one for one in context.dirty)])
+    arguments = [
+        TupleValue(backwards, tuple), tx.constant(cls.__name__), tx.constant(once), tx.constant(context.materializes), tx.constant(flags),
+        tx.constant(dirty), TupleValue(list(results), tuple), _Nodes(saved), *tensors,
+    ]  # fmt: skip
+    return tx.graph_call(attach, arguments).unpack(tx)
+
+
+def _parts(may: Sequence[bool]) -> list[tuple[bool, ...]]:
+    """Which results may have a gradient at once, where those that have none are left undefined."""
+    return list(itertools.product(*[(True, False) if one else (False,) for one in may]))
+
+
+def _one_backward(
+    tx: Tracer, cls: type, backward: Value, context: Any, inputs: Sequence[Value], returned: Sequence[Value],
+    pattern: tuple[bool, ...], saved: list[fx.Node], once: bool,
+) -> Value | None:  # fmt: skip
+    """(pattern, GraphModule, held) as `attach` takes it: the backward for gradients of these results. None: it wants one at least."""
+    name = cls.__qualname__
     last = tx.graph._root.prev
-    with _apart(tx):
+    with _apart(tx, grad_mode_varies=not once):
+        given = iter(pattern)
         gradients = [
-            tx.graph_call(gradient_like, [result]) if isinstance(result, TensorValue) else tx.constant(None) for result in returned
+            tx.graph_call(gradient_like, [result]) if isinstance(result, TensorValue) and next(given) else tx.constant(None)
+            for result in returned
         ]
-        context.in_backward = True
         try:
             found = tx.call(backward, [context, *gradients])
         except PyRaise as error:
-            raise GraphBreak("autograd", f"the backward of {name} raises {error}") from error
+            if any(pattern):
+                raise GraphBreak("autograd", f"the backward of {name} raises {error}") from error
+            while (node := tx.graph._root.prev) is not last:
+                tx.graph.erase_node(node)
+            return None
         wanted = [value if value is None else value.fx_arg(tx) for value in _one_each(tx, name, found, inputs)]
         heads = [value.fx_arg(tx) for value in gradients if isinstance(value, TensorValue)]
-    saved = list(dict.fromkeys([value.fx_arg(tx) for value in context.saved_tensors()]))
     graph, held = _take_out(tx, name, last, heads, saved, wanted)
     modules = modules_of(tx)
     attribute = f"backward_{len(modules)}"
     modules[attribute] = fx.GraphModule(torch.nn.Module(), graph, "Backward")
     target = tx.graph.create_node("get_attr", attribute)
     target.meta.update(example_value=modules[attribute], user_line=tx.user_line())
-    once = getattr(backward_function(cls), "__code__", None) is _ONCE
-    flags = tuple([id(result) not in context.unmarked for result in results])
-    arguments = [
-        GraphValue(target), tx.constant(cls.__name__), tx.constant(once), tx.constant(flags), TupleValue(list(results), tuple),
-        _Nodes(saved), _Nodes(held), *tensors,
-    ]  # fmt: skip
-    return tx.graph_call(attach, arguments).unpack(tx)
+    return TupleValue([tx.constant(pattern), GraphValue(target), _Nodes(held)], tuple)
 
 
 def backward_function(cls: type) -> Any:
@@ -108,7 +135,7 @@ class _Nodes(Value):
 
 
 @contextlib.contextmanager
-def _apart(tx: Tracer) -> Iterator[None]:
+def _apart(tx: Tracer, grad_mode_varies: bool) -> Iterator[None]:
     """Inside, the trace is that of a backward: no gradient, no autocast, no effects, tensors of unknown layout."""
     mode, effects = tx.fake_mode, tx.effects
     late, draws, grad = mode.takes_late, mode.draws, torch.is_grad_enabled()
@@ -119,7 +146,7 @@ def _apart(tx: Tracer) -> Iterator[None]:
         torch.set_autocast_enabled(device, False)
     torch._C._set_grad_enabled(False)
     mode.takes_late = mode.draws = False
-    tx.effects = _NoEffects()
+    tx.effects = _NoEffects(grad_mode_varies)
     try:
         with layouts_unknown(tx, "in a custom backward"):
             yield

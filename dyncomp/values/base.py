@@ -64,6 +64,7 @@ class Tracer(Protocol):
     state: dict[str, Any]  # free per-trace storage for value kinds, by module name
     sizes: Any  # dyncomp.interp.sizes.Sizes: which numbers vary from call to call
     frames: Any  # the frames being traced, innermost last (interp.machine.Frame)
+    inputs: Any  # what the graph takes so far: (node, source, real tensor or number, fake)
 
     def wrap(self, obj: Any, source: Source) -> Value:
         """The value of an outside object: one Value an object however it is reached, with identity guards."""
@@ -77,8 +78,11 @@ class Tracer(Protocol):
     def guard(self, source: Source, kind: str, payload: Any = None) -> None:
         """Records one check of the contract's table."""
 
-    def pin_offsets(self, value: Value | None = None) -> None:
-        """What follows depends on the storage offsets of outside tensors, which are not guarded otherwise."""
+    def are_same(self, left: Source, right: Source) -> bool | None:
+        """Whether two outside values are one object, guarded; None where that is not known."""
+
+    def read_layout(self, value: Value | None = None, offset: bool = True) -> None:
+        """What follows depends on the storage offsets of outside tensors, which are not guarded otherwise, or on strides."""
         ...
 
     def add_checks(self, fn: Any) -> None:

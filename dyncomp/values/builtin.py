@@ -14,6 +14,7 @@ from typing import Any
 
 from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import Source
+from dyncomp.values.arity import call_by_rule
 from dyncomp.values.base import Builder, Tracer, Value
 from dyncomp.values.builtin_kind import BuiltinKind
 from dyncomp.values.constant import ConstantValue, fold_call
@@ -75,11 +76,11 @@ class BuiltinValue(Value):
     def call(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         rule = call_rule(self.fn)
         if rule is not None:
-            return rule(tx, args, kwargs)  # type: ignore[no-any-return]
-        owner = getattr(self.fn, "__objclass__", None)
-        if owner is not None and args:
-            return self._call_unbound(tx, owner, args, kwargs)
+            return call_by_rule(tx, self.fn, rule, args, kwargs)
         receiver = getattr(self.fn, "__self__", None)
+        owner = getattr(self.fn, "__objclass__", None)
+        if owner is not None and args and not isinstance(self.fn, types.MethodWrapperType):
+            return self._call_unbound(tx, owner, args, kwargs)
         if isinstance(self.fn, (types.BuiltinFunctionType, types.MethodWrapperType)) and _is_plain_receiver(
             receiver
         ):
@@ -113,7 +114,7 @@ class BuiltinValue(Value):
 
 
 def _is_plain_receiver(receiver: Any) -> bool:
-    return isinstance(receiver, (str, bytes, int, float, complex, tuple, frozenset)) and not isinstance(
+    return isinstance(receiver, (str, bytes, int, float, complex, tuple, frozenset, slice, range)) and not isinstance(
         receiver, type
     )
 

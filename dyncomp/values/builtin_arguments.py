@@ -24,4 +24,6 @@ def name_of(value: Value) -> str:
         name = value.as_constant()
     except NotConstant:
         raise GraphBreak("unsupported-builtin", "an attribute name that is not known while tracing") from None
-    return str(name)
+    if not isinstance(name, str):
+        raise GraphBreak("eager-error", f"an attribute name that is no string: {name!r}")
+    return name

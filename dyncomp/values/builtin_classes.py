@@ -11,7 +11,7 @@ from typing import Any
 
 from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import Call, Const
-from dyncomp.values.base import PyRaise, Tracer, Value
+from dyncomp.values.base import ABSENT, PyRaise, Tracer, Value
 from dyncomp.values.builtin_arguments import Args, Kwargs, name_of, one_argument
 from dyncomp.values.class_facts import HEAP_TYPE, class_lookup
 from dyncomp.values.constant import fold_call
@@ -71,6 +71,8 @@ def _classes(tx: Tracer, value: Value) -> Iterator[Any]:
         for item in value.items:
             yield from _classes(tx, item)
         return
+    if not value.is_constant():
+        raise GraphBreak("eager-error", f"isinstance with {value.describe()}, which is no class")
     cls = value.as_constant()
     yield from cls.__args__ if isinstance(cls, types.UnionType) else (cls,)
 
@@ -81,6 +83,8 @@ def _isinstance(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     for cls in _classes(tx, args[1]):
         if not isinstance(cls, type):
             return fold_call(tx, isinstance, args, kwargs)
+        if value.python_type() is cls:  # Python does not ask the metaclass then
+            return tx.constant(True)
         custom = class_lookup(type(cls), "__instancecheck__")
         if isinstance(custom, types.FunctionType) and not _is_abc_check(custom) and not _knows_better(value):
             if tx.call(tx.constant(custom), [tx.constant(cls), value]).truth(tx):
@@ -161,17 +165,31 @@ def _issubclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @on_call(callable)
 def _callable(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = one_argument(tx, "callable", args, kwargs)
+    if isinstance(value, InstanceValue):
+        return tx.constant(value.class_attribute(tx, "__call__") is not ABSENT)
     return tx.constant(class_lookup(value.python_type(), "__call__") is not class_lookup(object, "__call__"))
 
 
 @on_call(super)
 def _super(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if args:
-        return SuperValue(args[0].as_constant(), args[1])
+        start = args[0].as_constant() if args[0].is_constant() else None
+        if len(args) == 1 or not isinstance(start, type):
+            raise GraphBreak("unsupported-builtin", "super() of one argument, or of no class")
+        return SuperValue(start, args[1])
     frame = tx.frames[-1]
+    if not frame.code.co_argcount:
+        tx.raise_(RuntimeError, "super(): no arguments")
     first = frame.code.co_varnames[0]
-    receiver = frame.variable(first) or frame.cells[first].contents
-    return SuperValue(frame.cells["__class__"].contents.as_constant(), receiver)
+    receiver = frame.variable(first) or (frame.cells[first].contents if first in frame.cells else None)
+    if receiver is None:
+        tx.raise_(RuntimeError, "super(): arg[0] deleted")
+    if "__class__" not in frame.cells:
+        tx.raise_(RuntimeError, "super(): __class__ cell not found")
+    start = frame.cells["__class__"].contents
+    if start is None:
+        tx.raise_(RuntimeError, "super(): empty __class__ cell")
+    return SuperValue(start.as_constant(), receiver)
 
 
 @on_call(property, classmethod, staticmethod)

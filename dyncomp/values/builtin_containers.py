@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import collections
 
-from dyncomp.values.base import Tracer, Value
+from dyncomp.errors import GraphBreak
+from dyncomp.values.base import ABSENT, Tracer, Value
 from dyncomp.values.builtin_arguments import Args, Kwargs
+from dyncomp.values.class_facts import class_lookup
 from dyncomp.values.constant import fold_call
 from dyncomp.values.mapping import DictValue, pairs_of
 from dyncomp.values.registry import on_call
@@ -40,7 +42,10 @@ def _frozenset(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @on_call(collections.deque)
 def _deque(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     limit = args[1] if len(args) > 1 else kwargs.get("maxlen")
-    made = ListValue([], collections.deque, maxlen=None if limit is None else limit.as_constant())
+    most = None if limit is None else limit.as_constant()
+    if most is not None and not (isinstance(most, int) and most >= 0):
+        raise GraphBreak("eager-error", f"a deque of {most!r} items at most")
+    made = ListValue([], collections.deque, maxlen=most)
     for item in args[0].unpack(tx) if args else []:
         made.call_method(tx, "append", [item], {})
     return made
@@ -69,6 +74,8 @@ def _defaultdict(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     made = DictValue(cls=collections.defaultdict)
     if args and not (args[0].is_constant() and args[0].as_constant() is None):
         made.factory = args[0]
+        if class_lookup(args[0].python_type(), "__call__") is ABSENT:
+            tx.raise_(TypeError, "first argument must be callable or None")
     return filled_dict(tx, made, args[1:], kwargs)
 
 

@@ -51,7 +51,10 @@ def _next(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _enumerate(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     start = args[1] if len(args) > 1 else kwargs.get("start", tx.constant(0))
     inner = args[0] if args else kwargs["iterable"]
-    return EnumerateValue(inner.iterate(tx), start.as_constant())
+    count = start.as_constant()
+    if not isinstance(count, int):
+        tx.raise_(TypeError, "enumerate() counts with integers")
+    return EnumerateValue(inner.iterate(tx), count)
 
 
 @on_call(zip)

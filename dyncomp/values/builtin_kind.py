@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from dyncomp.errors import GraphBreak
+from dyncomp.values.arity import in_pythons_words
 from dyncomp.values.base import Builder, Tracer, Value
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,6 +35,7 @@ class BuiltinKind(Value):
     cls: type
     methods: ClassVar[dict[str, Callable[..., Value]]] = {}
     signatures: ClassVar[dict[str, inspect.Signature]] = {}
+    positional_only = True  # the methods of most built-in types take no names
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -66,11 +68,17 @@ class BuiltinKind(Value):
         function = self.methods.get(name)
         if function is None:
             return tx.call(self.getattr(tx, name), args, kwargs)
+        signature = self.signatures[name]
         try:
-            self.signatures[name].bind(self, tx, *args, **kwargs)
+            signature.bind(self, tx, *args, **kwargs)
         except TypeError as error:
             raise GraphBreak("eager-error", f"{self.python_type().__name__}.{name}: {error}") from None
-        return function(self, tx, *args, **kwargs)
+        if self.positional_only and any(
+            given in signature.parameters and signature.parameters[given].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+            for given in kwargs
+        ):
+            raise GraphBreak("eager-error", f"{self.python_type().__name__}.{name} with keywords")
+        return in_pythons_words(lambda: function(self, tx, *args, **kwargs))
 
     def call(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         tx.raise_(TypeError, f"'{self.python_type().__name__}' object is not callable")

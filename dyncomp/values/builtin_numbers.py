@@ -20,9 +20,8 @@ from dyncomp.values.text import text_of
 
 def _number(cls: type, slot: str) -> Any:
     def convert(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        if args and (args[0].symbolic or not args[0].is_constant()):
-            result = args[0].call_method(tx, slot, [], {})
-            return result if len(args) == 1 else fold_call(tx, cls, [result, *args[1:]], kwargs)
+        if len(args) == 1 and not kwargs and (args[0].symbolic or not args[0].is_constant()):
+            return args[0].call_method(tx, slot, [], {})
         return fold_call(tx, cls, args, kwargs)
 
     return convert

@@ -221,7 +221,7 @@ class ConstantValue(Value):
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if issubclass(type(self._value), enum.Enum) or not isinstance(
-            self._value, (*SCALAR_TYPES, *TORCH_TYPES)
+            self._value, (*SCALAR_TYPES, *TORCH_TYPES, slice, range)
         ):
             return super().call_method(tx, name, args, kwargs)
         try:

@@ -123,7 +123,14 @@ def guarded_answer(tx: Tracer, getter: Any, chosen: tuple[Any, ...]) -> Any:
     return answer
 
 
+def _check_known(tx: Tracer, setter: Any) -> None:
+    """A custom backward runs with gradients on where it is differentiated itself, which nobody knows while it is traced."""
+    if setter is torch._C._set_grad_enabled and getattr(tx.effects, "grad_mode_varies", False):
+        raise GraphBreak("autograd", "a custom backward that depends on grad mode or sets it")
+
+
 def read_flag(tx: Tracer, setter: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    _check_known(tx, setter)
     getter, count = SETTERS[setter]
     real = tuple(arg.as_constant() for arg in (*args, *kwargs.values()))
     if len(real) == count and (setter, real) not in trace_state(tx).initial:
@@ -137,6 +144,7 @@ def read_flag(tx: Tracer, setter: Any, args: Sequence[Value], kwargs: dict[str, 
 
 
 def set_flag(tx: Tracer, setter: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    _check_known(tx, setter)
     try:
         real = [arg.as_constant() for arg in (*args, *kwargs.values())]
     except NotConstant as unknown:

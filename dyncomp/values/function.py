@@ -26,6 +26,7 @@ from dyncomp.guards.source import (
     Source,
     Weak,
 )
+from dyncomp.values.arity import check_arguments
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
 from dyncomp.values.builtin_kind import BoundBuiltin
 from dyncomp.values.constant import fold_call
@@ -197,6 +198,7 @@ class FunctionValue(Value):
             rule = call_rule(self.outside)
             if rule is not None:
                 self._pin(tx)
+                check_arguments(self.outside, args, kwargs)
                 return rule(tx, args, kwargs)  # type: ignore[no-any-return]
             if is_pure(self.outside) and all(arg.is_constant() for arg in (*args, *kwargs.values())):
                 return fold_call(tx, self.outside, args, kwargs)

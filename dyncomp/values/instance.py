@@ -49,11 +49,8 @@ class InstanceValue(Attributes):
     # -- special methods -------------------------------------------------------------------------------------
     def special(self, tx: Tracer, name: str, *args: Value) -> Value | None:
         """type(self).name(self, *args), or None if the class has no such method."""
-        raw = class_lookup(self.cls, name)
-        if raw is ABSENT:
-            return None
         raw = self.class_attribute(tx, name)
-        if raw is None:
+        if raw is ABSENT or raw is None:
             return None
         if isinstance(raw, C_METHODS) and self.storage is not None and raw.__objclass__ is not object:
             return self.storage_call(tx, name, list(args), {})
@@ -65,7 +62,8 @@ class InstanceValue(Attributes):
         if name == "__getitem__" and isinstance(self.storage, DictValue) and len(args) == 1:
             if self.storage.find(tx, args[0]) is None and class_lookup(self.cls, "__missing__") is not ABSENT:
                 return self._required(tx, "__missing__", "has no __missing__", args[0])
-        return self.storage.call_method(tx, name, args, kwargs)
+        result = self.storage.call_method(tx, name, args, kwargs)
+        return self if result is self.storage else result  # of in-place methods
 
     def _required(self, tx: Tracer, name: str, what: str, *args: Value) -> Value:
         result = self.special(tx, name, *args)
@@ -74,10 +72,10 @@ class InstanceValue(Attributes):
         return result
 
     def call(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        raw = class_lookup(self.cls, "__call__")
+        raw = self.class_attribute(tx, "__call__")
         if raw is ABSENT:
             tx.raise_(TypeError, f"{type_name(self.cls)!r} object is not callable")
-        return tx.call(self.bind(tx, "__call__", self.class_attribute(tx, "__call__")), args, kwargs)
+        return tx.call(self.bind(tx, "__call__", raw), args, kwargs)
 
     def getitem(self, tx: Tracer, key: Value) -> Value:
         return self._required(tx, "__getitem__", "is not subscriptable", key)
@@ -132,7 +130,7 @@ class InstanceValue(Attributes):
 
     def compare(self, tx: Tracer, op: str, other: Value, reflected: bool = False) -> Value | None:
         name = COMPARE_SLOTS[op]
-        raw = class_lookup(self.cls, name)
+        raw = self.class_attribute(tx, name)
         if isinstance(raw, C_METHODS) and raw.__objclass__ is object:
             if op != "!=":
                 return None

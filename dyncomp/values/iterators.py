@@ -219,6 +219,10 @@ class CallIterator(IteratorValue):
         self.rows = rows()
         self.started = False
 
+    def python_type(self) -> type:
+        made: Any = self.cls if isinstance(self.cls, type) else self.cls.__self__  # chain.from_iterable makes chains
+        return made  # type: ignore[no-any-return]
+
     def next(self, tx: Tracer) -> Value | None:
         self.started = True
         return next(self.rows, None)

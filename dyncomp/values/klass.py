@@ -9,6 +9,8 @@ from typing import Any
 from dyncomp._frame import _core
 from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import ClassAttr, Source
+from dyncomp.values.arity import call_by_rule
+from dyncomp.values.attributes import guard_attribute
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
 from dyncomp.values.class_facts import C_METHODS, class_lookup, is_plain, is_structseq
 from dyncomp.values.exception import ExceptionValue
@@ -52,7 +54,11 @@ class ClassValue(Value):
 
     # -- attributes -----------------------------------------------------------------------------------------
     def lookup(self, tx: Tracer, name: str) -> Any:
-        return class_lookup(self.cls, name)
+        """What the class finds under a name, guarded."""
+        raw = class_lookup(self.cls, name)
+        if self.source is not None:
+            guard_attribute(tx, self.source, name, raw)
+        return raw
 
     def item(self, tx: Tracer, name: str, raw: Any) -> Value:
         return tx.constant(raw) if self.source is None else tx.wrap(raw, ClassAttr(self.source, name))
@@ -67,6 +73,7 @@ class ClassValue(Value):
         if meta is not ABSENT:
             return self._from_metaclass(tx, name, meta)
         fallback = class_lookup(type(self.cls), "__getattr__")
+        self.lookup(tx, name)
         if isinstance(fallback, types.FunctionType):
             return tx.call(tx.constant(fallback), [self, tx.constant(name)])
         tx.raise_(AttributeError, f"type object {self.cls.__name__!r} has no attribute {name!r}")
@@ -74,6 +81,8 @@ class ClassValue(Value):
     def _bind(self, tx: Tracer, name: str, raw: Any) -> Value:
         if isinstance(raw, types.FunctionType | _core.Dispatcher):
             return self.item(tx, name, raw)
+        if isinstance(raw, staticmethod | classmethod | property):
+            self.lookup(tx, name)
         if isinstance(raw, staticmethod):
             return tx.constant(raw.__func__)
         if isinstance(raw, classmethod):
@@ -160,7 +169,7 @@ class ClassValue(Value):
     def call(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         rule = call_rule(self.cls)
         if rule is not None:
-            return rule(tx, args, kwargs)  # type: ignore[no-any-return]
+            return call_by_rule(tx, self.cls, rule, args, kwargs)
         meta_call = class_lookup(type(self.cls), "__call__")
         if isinstance(meta_call, types.FunctionType):
             return self._custom_metaclass_call(tx, meta_call, args, kwargs)
@@ -179,7 +188,7 @@ class ClassValue(Value):
 
     def instantiate(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         """type.__call__"""
-        new = class_lookup(self.cls, "__new__")
+        new = self.lookup(tx, "__new__")
         if is_structseq(self.cls) and len(args) == 1 and not kwargs:
             return self._structseq(tx, args[0].unpack(tx))
         if isinstance(new, staticmethod):
@@ -198,14 +207,9 @@ class ClassValue(Value):
         return InstanceValue(self.cls, storage=TupleValue(items, tuple))
 
     def _initialise(self, tx: Tracer, obj: Value, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
-        init = class_lookup(self.cls, "__init__")
+        init = self.lookup(tx, "__init__")
         if isinstance(init, types.FunctionType):
-            function = (
-                tx.constant(init)
-                if self.source is None
-                else tx.wrap(init, ClassAttr(self.source, "__init__"))
-            )
-            tx.call(function, [obj, *args], kwargs)
+            tx.call(self.item(tx, "__init__", init), [obj, *args], kwargs)
         elif init is object.__init__:
             if (args or kwargs) and class_lookup(self.cls, "__new__") is object.__new__:
                 tx.raise_(TypeError, f"{self.cls.__name__}() takes no arguments")

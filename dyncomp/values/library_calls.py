@@ -13,9 +13,11 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import Call, SlotAttr, Source
-from dyncomp.values.base import Builder, Tracer, Unreconstructible, Value
-from dyncomp.values.constant import fold_call
+from dyncomp.values.base import ABSENT, Builder, Tracer, Unreconstructible, Value
+from dyncomp.values.class_facts import class_lookup
+from dyncomp.values.constant import ConstantValue, fold_call
 from dyncomp.values.exception import exception_triple
 from dyncomp.values.function import BoundMethodValue
 from dyncomp.values.iterators import (
@@ -99,6 +101,8 @@ def _partial(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     function = args[0]
     if isinstance(function, PartialValue):
         return PartialValue(function.function, [*function.args, *args[1:]], {**function.kwargs, **kwargs})
+    if class_lookup(function.python_type(), "__call__") is ABSENT:
+        tx.raise_(TypeError, "the first argument must be callable")
     return PartialValue(function, list(args[1:]), dict(kwargs))
 
 
@@ -186,7 +190,7 @@ def _contains(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @on_call(operator.index)
 def _index(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if args[0].is_constant():
+    if args[0].is_constant() and not args[0].symbolic:
         return fold_call(tx, operator.index, args, kwargs)
     return args[0].call_method(tx, "__index__", [], {})
 
@@ -249,6 +253,8 @@ def _itemgetter(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @on_call(operator.attrgetter)
 def _attrgetter(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if not all(arg.is_constant() and isinstance(arg.as_constant(), str) for arg in args):
+        tx.raise_(TypeError, "attribute name must be a string")
     return GetterValue(operator.attrgetter, list(args))
 
 
@@ -259,11 +265,26 @@ def _iterator(cls: Any) -> Callable[[Callable[..., Iterator[Value]]], Any]:
     def register(rows: Callable[[Tracer, Args, Kwargs], Iterator[Value]]) -> Any:
         @on_call(cls)
         def call(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+            _try_iterator(cls, args, kwargs)
             return CallIterator(cls, args, kwargs, lambda: rows(tx, args, kwargs))
 
         return rows
 
     return register
+
+
+def _try_iterator(cls: Any, args: Args, kwargs: Kwargs) -> None:
+    """Numbers that the iterator does not take are refused when it is made; what it would walk through is empty here."""
+    given = [_stand_in(arg) for arg in args]
+    named = {name: _stand_in(arg) for name, arg in kwargs.items()}
+    try:
+        cls(*given, **named)
+    except (TypeError, ValueError) as error:
+        raise GraphBreak("eager-error", f"{type(error).__name__}: {error}") from error
+
+
+def _stand_in(arg: Value) -> Any:
+    return arg.as_constant() if isinstance(arg, ConstantValue) and arg.is_constant() else ()
 
 
 @_iterator(itertools.chain)

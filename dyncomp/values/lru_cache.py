@@ -15,6 +15,9 @@ from __future__ import annotations
 import functools
 import gc
 import logging
+import math
+import operator
+import types
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -51,6 +54,9 @@ def call_cached(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     """With constants only: the entry of the cache. Anything else: the function behind the cache is traced, which is neither read
     nor filled."""
     bound = fn.cache_parameters()["maxsize"]
+    computed = _computed(tx, fn, args, kwargs) if bound != 0 else None
+    if computed is not None:
+        return computed
     if bound != 0:
         args, kwargs = [_pinned(tx, arg) for arg in args], {name: _pinned(tx, arg) for name, arg in kwargs.items()}
     constants = all(isinstance(arg, ConstantValue) and arg.is_constant() for arg in (*args, *kwargs.values()))
@@ -76,6 +82,64 @@ def call_cached(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     if type(answer) in SCALAR_TYPES:
         return tx.constant(answer)
     return tx.wrap(answer, Const(answer, f"{fn.__qualname__}(...)"))
+
+
+def _computed(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value | None:
+    """A number made of numbers that vary is computed anew in each call, and the cache is asked all the same, for what others see of
+    it; None for all other calls. Numbers have no identity, so it does not show where they come from.
+    """
+    values = [*args, *kwargs.values()]
+    varies = any(isinstance(value, SymNumberValue) and value.is_constant() for value in values)
+    if not varies or any(value.symbolic for value in kwargs.values()) or not all(isinstance(value, SymNumberValue | ConstantValue) and value.is_constant() for value in values):
+        return None
+    try:
+        answer = fn(*map(_at_hand, args), **{name: _at_hand(arg) for name, arg in kwargs.items()})
+    except Exception:  # noqa: BLE001  the program's own error: it belongs to these very numbers
+        return None
+    if type(answer) not in (int, float, bool) or not _follows_from_arguments(fn.__wrapped__, set()):
+        return None
+    effects = len(tx.effects)
+    result = tx.call(tx.constant(fn.__wrapped__), args, kwargs)
+    if len(tx.effects) != effects:
+        raise GraphBreak("side-effect", f"call of {fn.__qualname__}, which does more than compute a number")
+    if not isinstance(result, SymNumberValue | ConstantValue) or not result.is_constant() or _at_hand(result) != answer:
+        return None
+    tx.effects.call(functools.partial(fn, **{n: _at_hand(a) for n, a in kwargs.items()}) if kwargs else fn, *args)
+    return result
+
+
+def _follows_from_arguments(fn: Any, seen: set[int]) -> bool:
+    """True of a function that reads nothing but its arguments and other such functions: its answer of today is the one that was
+    cached.
+    """
+    if id(fn) in seen:
+        return True
+    seen.add(id(fn))
+    if not isinstance(fn, types.FunctionType):
+        return False
+    cells = [cell.cell_contents for cell in fn.__closure__ or () if cell != types.CellType()]
+    named = [fn.__globals__[name] for name in _names_in(fn.__code__) if name in fn.__globals__]
+    if len(cells) != len(fn.__closure__ or ()) or fn.__dict__ or not _all_numbers(fn.__defaults__, fn.__kwdefaults__):
+        return False
+    return all(
+        obj is math or obj is operator or isinstance(obj, types.BuiltinFunctionType) or _follows_from_arguments(obj, seen)
+        for obj in (*named, *cells)
+    )
+
+
+def _names_in(code: types.CodeType) -> set[str]:
+    """Globals, attributes, and what is imported, of nested functions too."""
+    inner = [_names_in(const) for const in code.co_consts if isinstance(const, types.CodeType)]
+    return set(code.co_names).union(*inner)
+
+
+def _all_numbers(defaults: Any, named: Any) -> bool:
+    return all(type(value) in SCALAR_TYPES for value in (*(defaults or ()), *(named or {}).values()))
+
+
+def _at_hand(value: Value) -> Any:
+    """The value in this call, without a guard on it."""
+    return value.number.node.hint if isinstance(value, SymNumberValue) else value.as_constant()
 
 
 def _pinned(tx: Tracer, arg: Value) -> Value:

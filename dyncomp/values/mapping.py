@@ -306,8 +306,14 @@ class DictValue(BuiltinKind):
         self.remove(tx, key)
         return value
 
+    @property
+    def positional_only(self) -> bool:  # type: ignore[override]
+        return not issubclass(self.cls, collections.OrderedDict)
+
     @builtin_method("popitem")
     def _popitem(self, tx: Tracer, last: Value | None = None) -> Value:
+        if last is not None and not issubclass(self.cls, collections.OrderedDict):
+            raise GraphBreak("eager-error", "popitem() of a dict takes no arguments")
         entries = self.entries(tx)
         if not entries:
             tx.raise_(KeyError, "popitem(): dictionary is empty")
@@ -315,7 +321,12 @@ class DictValue(BuiltinKind):
         self.remove(tx, key)
         return tx.tuple_of([key, value])
 
-    @builtin_method("update", "__ior__")
+    @builtin_method("__ior__")
+    def _ior(self, tx: Tracer, other: Value) -> Value:
+        self._update(tx, other)
+        return self
+
+    @builtin_method("update")
     def _update(self, tx: Tracer, other: Value | None = None, **kwargs: Value) -> Value:
         if other is not None:
             for key, value in pairs_of(tx, other):
@@ -341,7 +352,8 @@ class DictValue(BuiltinKind):
     def _move_to_end(self, tx: Tracer, key: Value, last: Value | None = None) -> Value:
         value = self.getitem(tx, key)
         if last is not None and not last.truth(tx):
-            others = [entry for entry in self.entries(tx) if entry[1] is not value]
+            moved = key.key(tx)
+            others = [entry for entry in self.entries(tx) if entry[0].key(tx) != moved]
             self._clear(tx)
             for other_key, other_value in [(key, value), *others]:
                 self.store(tx, other_key, other_value)

@@ -89,12 +89,19 @@ def equal(tx: Tracer, left: Value, right: Value) -> bool:
     return left is right or compare(tx, "==", left, right).truth(tx)
 
 
+_SINGLE = (bool, type(None), type(Ellipsis), type(NotImplemented), type)  # equal ones are one object
+
+
 def is_same(tx: Tracer, left: Value, right: Value) -> bool:
     """`left is right`; guards the relation where two outside objects could be one in a later call."""
     if left is right:
         return True
     if left.python_type() is not right.python_type():
         return False
+    if left.source is not None and right.source is not None and left.python_type() not in _SINGLE:
+        same = tx.are_same(left.source, right.source)
+        if same is not None:
+            return same
     if left.is_constant() and right.is_constant():
         return _same_constant(left.as_constant(), right.as_constant())
     if left.source is not None and right.source is not None:

@@ -52,6 +52,8 @@ class PyModuleValue(Value):
             try:
                 found = getattr(self.module, name)
             except AttributeError as error:
+                self.namespace(tx).find_name(tx, name)
+                self.namespace(tx).find_name(tx, "__getattr__")
                 tx.raise_real(error)
             if name not in vars(self.module):
                 return tx.constant(found)

@@ -23,6 +23,7 @@ import torch
 
 from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import Call
+from dyncomp.values import host_numbers
 from dyncomp.values.base import Builder, Tracer, Value
 from dyncomp.values.constant import ConstantValue
 from dyncomp.values.operators import BINARY, COMPARE, UNARY, compare
@@ -65,7 +66,10 @@ class ReadNumberValue(RunningNumber):
         raise GraphBreak("data-dependent-value", "a number read from a tensor, as an argument of a tensor operation")
 
     def truth(self, tx: Tracer) -> bool:
-        raise GraphBreak("data-dependent-branch", "a branch on a number read from a tensor")
+        answer = host_numbers.compare(tx, "!=", self._held, 0.0)
+        if answer is None:
+            raise GraphBreak("data-dependent-branch", "a branch on a number read from a tensor")
+        return answer
 
     def unary(self, tx: Tracer, op: str) -> Value:
         return _compute_unary(tx, op, self)
@@ -76,7 +80,14 @@ class ReadNumberValue(RunningNumber):
         return compute(tx, op, *((other, self) if reflected else (self, other)))
 
     def compare(self, tx: Tracer, op: str, other: Value, reflected: bool = False) -> Value | None:
-        raise GraphBreak("data-dependent-branch", "a comparison of a number read from a tensor")
+        answer = None
+        if is_number(other):
+            sides = [_operand(tx, one) for one in ((other, self) if reflected else (self, other))]
+            plain = [one if isinstance(one, TensorValue) else one.as_constant() for one in sides]
+            answer = host_numbers.compare(tx, op, *plain)
+        if answer is None:
+            raise GraphBreak("data-dependent-branch", "a comparison of a number read from a tensor")
+        return tx.constant(answer)
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         raise GraphBreak("data-dependent-value", f"float.{name} of a number read from a tensor")
@@ -93,6 +104,18 @@ class GivenNumberValue(ConstantValue, RunningNumber):
     def __init__(self, value: float, source: Any, tx: Tracer):
         super().__init__(value, source, tx)
         self._held: TensorValue | None = None
+        self._elsewhere: SymNumberValue | None = None
+        self._asked = False
+
+    def elsewhere(self, tx: Tracer) -> SymNumberValue | None:
+        """Outside of an optimiser's code: a number like any other of the call, symbolic once it varied. Schedules make rates of rates."""
+        if not self.unread or in_optimizer(tx):
+            return None
+        if not self._asked:
+            self._asked = True
+            number = tx.sizes.number(self.peek(), self.source)
+            self._elsewhere = None if number is None else SymNumberValue(tx, number, self.source)
+        return self._elsewhere
 
     def is_running(self, tx: Tracer) -> bool:
         """True if computing with it should not fix its value."""
@@ -110,13 +133,17 @@ class GivenNumberValue(ConstantValue, RunningNumber):
     def unary(self, tx: Tracer, op: str) -> Value:
         if self.is_running(tx) and op in "+-":
             return _compute_unary(tx, op, self)
-        return super().unary(tx, op)
+        varies = self.elsewhere(tx)
+        return super().unary(tx, op) if varies is None else varies.unary(tx, op)
 
     def binary(
         self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
     ) -> Value | None:
         if self.is_running(tx) and is_number(other):
             return compute(tx, op, *((other, self) if reflected else (self, other)))
+        varies = self.elsewhere(tx)
+        if varies is not None:
+            return varies.binary(tx, op, other, reflected, inplace)
         return super().binary(tx, op, other, reflected, inplace)
 
     def compare(self, tx: Tracer, op: str, other: Value, reflected: bool = False) -> Value | None:
@@ -124,6 +151,9 @@ class GivenNumberValue(ConstantValue, RunningNumber):
         if op in ("==", "!=") and self.is_running(tx) and isinstance(other, ConstantValue):
             if not other.unread and type(other.peek()) in (int, float) and other.peek() == 0:
                 return tx.constant(self.truth(tx) is (op == "!="))
+        varies = self.elsewhere(tx)
+        if varies is not None:
+            return varies.compare(tx, op, other, reflected)
         return super().compare(tx, op, other, reflected)
 
 
@@ -190,6 +220,7 @@ def _operand(tx: Tracer, value: Value) -> Value:
 def _call(tx: Tracer, function: Any, args: list[Value]) -> TensorValue:
     result = tx.graph_call(function, args)
     assert isinstance(result, TensorValue)
+    result.fx_arg(tx).meta["python_number"] = True
     _note(tx)
     return result
 

@@ -16,11 +16,13 @@ import torch
 
 from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import Call, ListItem, SlotAttr, Source, TupleItem
-from dyncomp.values.base import Builder, NotConstant, Tracer, Value
+from dyncomp.values.base import ABSENT, Builder, NotConstant, Tracer, Value
 from dyncomp.values.builtin_kind import BuiltinKind, builtin_method
+from dyncomp.values.class_facts import class_lookup
 from dyncomp.values.iterators import SequenceIterator
 from dyncomp.values.operators import compare, equal
 from dyncomp.values.registry import wrap_type
+from dyncomp.values.sym_number import product
 
 _MOST_ITEMS = 1_000_000  # of a repeated sequence, as values of the trace
 
@@ -109,7 +111,7 @@ class SequenceValue(BuiltinKind):
         try:
             return self.items[index]
         except IndexError:
-            tx.raise_(IndexError, f"{self.cls.__name__} index out of range")
+            tx.raise_(IndexError, f"{_kind(self.cls).__name__} index out of range")
 
     def contains(self, tx: Tracer, item: Value) -> Value:
         return tx.constant(any(equal(tx, item, own) for own in self.items))
@@ -146,8 +148,8 @@ class SequenceValue(BuiltinKind):
 
     @builtin_method("index")
     def _index(self, tx: Tracer, item: Value, start: Value | None = None, stop: Value | None = None) -> Value:
-        lo = start.as_constant() if start is not None else 0
-        hi = stop.as_constant() if stop is not None else len(self.items)
+        lo = _integer(start) if start is not None else 0
+        hi = _integer(stop) if stop is not None else len(self.items)
         for i in range(*slice(lo, hi).indices(len(self.items))):
             if equal(tx, item, self.items[i]):
                 return tx.constant(i)
@@ -155,9 +157,9 @@ class SequenceValue(BuiltinKind):
             raise GraphBreak("eager-error", f"{self.cls.__name__}.index: not found")
         tx.raise_(
             ValueError,
-            f"{item.as_constant()!r} is not in list"
-            if _kind(self.cls) is list
-            else f"{self.cls.__name__}.index(x): x not in {self.cls.__name__}",
+            "tuple.index(x): x not in tuple"
+            if _kind(self.cls) is tuple
+            else f"{item.as_constant()!r} is not in {_kind(self.cls).__name__}",
         )
 
     @builtin_method("count")
@@ -171,7 +173,7 @@ class SequenceValue(BuiltinKind):
     @builtin_method("__add__")
     def _add(self, tx: Tracer, other: Value) -> Value:
         result = self.binary(tx, "+", other)
-        return tx.constant(NotImplemented) if result is None else result
+        return tx.raise_(TypeError, "a sequence plus no sequence") if result is None else result
 
 
 class TupleValue(SequenceValue):
@@ -193,6 +195,8 @@ class TupleValue(SequenceValue):
     def _numel(self, tx: Tracer) -> Value:
         if self.cls is not torch.Size:
             tx.raise_(AttributeError, f"'{self.cls.__name__}' object has no attribute 'numel'")
+        if any(item.symbolic for item in self.items):
+            return product(tx, self.items)
         return tx.constant(self.as_constant().numel())
 
     def getattr(self, tx: Tracer, name: str) -> Value:
@@ -291,7 +295,7 @@ class ListValue(SequenceValue):
         if inplace and op == "+":
             self._extend(tx, other)
             return self
-        if inplace and op == "*" and other.is_constant():
+        if inplace and op == "*" and other.is_constant() and isinstance(other.as_constant(), int):
             self.replace(tx, self._repeated(other.as_constant()))
             return self
         return super().binary(tx, op, other, reflected, inplace)
@@ -306,7 +310,17 @@ class ListValue(SequenceValue):
             self.appended.append(item)
         return tx.constant(None)
 
-    @builtin_method("extend", "__iadd__")
+    @builtin_method("__iadd__")
+    def _iadd(self, tx: Tracer, other: Value) -> Value:
+        self._extend(tx, other)
+        return self
+
+    @builtin_method("__imul__")
+    def _imul(self, tx: Tracer, times: Value) -> Value:
+        result = self.binary(tx, "*", times, inplace=True)
+        return tx.raise_(TypeError, "a sequence times no integer") if result is None else result
+
+    @builtin_method("extend")
     def _extend(self, tx: Tracer, other: Value) -> Value:
         for item in other.unpack(tx):
             self._append(tx, item)
@@ -317,20 +331,26 @@ class ListValue(SequenceValue):
         if self.maxlen is not None and len(self.items) >= self.maxlen:
             tx.raise_(IndexError, "deque already at its maximum size")
         self.touch(tx)
-        self.items.insert(index.as_constant(), item)
+        self.items.insert(_integer(index), item)
         return tx.constant(None)
 
     @builtin_method("pop")
     def _pop(self, tx: Tracer, index: Value | None = None) -> Value:
-        where = -1 if index is None else as_index(tx, index, self.cls)
+        if index is not None and self.cls is collections.deque:
+            raise GraphBreak("eager-error", "pop() of a deque takes no arguments")
+        return self._pop_at(tx, -1 if index is None else as_index(tx, index, self.cls))
+
+    def _pop_at(self, tx: Tracer, where: int | slice) -> Value:
         if not self.items:
             tx.raise_(
                 IndexError,
                 "pop from an empty deque" if self.cls is collections.deque else "pop from empty list",
             )
         self.touch(tx)
+        if not isinstance(where, int):
+            raise GraphBreak("eager-error", f"{self.cls.__name__}.pop of a slice")
         try:
-            return self.items.pop(where)  # type: ignore[arg-type]
+            return self.items.pop(where)
         except IndexError:
             tx.raise_(IndexError, "pop index out of range")
 
@@ -341,6 +361,8 @@ class ListValue(SequenceValue):
                 self.touch(tx)
                 del self.items[i]
                 return tx.constant(None)
+        if self.cls is collections.deque:
+            raise GraphBreak("eager-error", "deque.remove: not found")
         tx.raise_(ValueError, "list.remove(x): x not in list")
 
     @builtin_method("clear")
@@ -364,7 +386,7 @@ class ListValue(SequenceValue):
 
     @builtin_method("popleft")
     def _popleft(self, tx: Tracer) -> Value:
-        return self._pop(tx, tx.constant(0))
+        return self._pop_at(tx, 0)
 
     @builtin_method("appendleft")
     def _appendleft(self, tx: Tracer, item: Value) -> Value:
@@ -382,7 +404,7 @@ class ListValue(SequenceValue):
     @builtin_method("rotate")
     def _rotate(self, tx: Tracer, n: Value | None = None) -> Value:
         turned = collections.deque(self.items)
-        turned.rotate(1 if n is None else n.as_constant())
+        turned.rotate(1 if n is None else _integer(n))
         self.replace(tx, list(turned))
         return tx.constant(None)
 
@@ -444,8 +466,18 @@ def sort_values(tx: Tracer, items: list[Value], key: Value | None, reverse: Valu
     return [items[i] for i, _ in ranked]
 
 
+def _integer(value: Value) -> int:
+    """A number among the arguments of a method."""
+    number = value.as_constant()
+    if not isinstance(number, int):
+        raise GraphBreak("eager-error", f"{number!r} in place of an integer")
+    return number
+
+
 def as_index(tx: Tracer, key: Value, cls: type) -> int | slice:
     if not key.is_constant():
+        if class_lookup(key.python_type(), "__index__") is ABSENT and not isinstance(key, BuiltinKind):
+            raise GraphBreak("eager-error", f"{cls.__name__} index {key.describe()}")
         try:
             key = key.call_method(tx, "__index__", [], {})
             index = key.as_constant()

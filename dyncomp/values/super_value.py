@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 
 from dyncomp.errors import GraphBreak
-from dyncomp.guards.source import ClassAttr, SlotAttr, TupleItem
+from dyncomp.guards.source import ClassAttr, Const, SlotAttr, Source, TupleItem
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
 from dyncomp.values.class_facts import class_lookup
 from dyncomp.values.exception import ExceptionValue
@@ -32,12 +32,13 @@ class SuperValue(Value):
         receiver = self.receiver
         as_class = isinstance(receiver, ClassValue) and self.start in receiver.cls.__mro__
         cls = receiver.cls if as_class else receiver.python_type()  # type: ignore[attr-defined]
-        raw = next((k.__dict__[name] for k in self._behind(cls) if name in k.__dict__), ABSENT)
+        found = next((k for k in self._behind(cls) if name in k.__dict__), None)
         self._guard_classes(tx, cls, name)
-        if raw is ABSENT:
+        if found is None:
             tx.raise_(AttributeError, f"'super' object has no attribute {name!r}")
+        raw, holder = found.__dict__[name], tx.constant(found).source or Const(found, found.__qualname__)
         if as_class:
-            return self._bind_class(tx, raw)
+            return self._bind_class(tx, raw, ClassAttr(holder, name))
         if isinstance(receiver, ClassValue):  # in a method of a metaclass
             return BoundMethodValue(tx.constant(raw), receiver)
         if isinstance(receiver, ExceptionValue) and name == "args":
@@ -45,7 +46,7 @@ class SuperValue(Value):
         if isinstance(receiver, InstanceValue):
             if isinstance(raw, types.FunctionType):
                 return BoundMethodValue(tx.constant(raw), receiver)
-            return receiver.bind(tx, name, raw)
+            return receiver.bind(tx, name, raw, holder)
         raise GraphBreak("unsupported-object", f"super() of {receiver.describe()}")
 
     def _guard_classes(self, tx: Tracer, cls: type, name: str) -> None:
@@ -75,12 +76,12 @@ class SuperValue(Value):
         mro = cls.__mro__
         return mro[mro.index(self.start) + 1 :]
 
-    def _bind_class(self, tx: Tracer, raw: object) -> Value:
+    def _bind_class(self, tx: Tracer, raw: object, source: Source) -> Value:
         if isinstance(raw, classmethod):
             return BoundMethodValue(tx.constant(raw.__func__), self.receiver)
         if isinstance(raw, staticmethod):
             return tx.constant(raw.__func__)
-        return tx.constant(raw)
+        return tx.wrap(raw, source)
 
     def reconstruct(self, builder: Builder) -> None:
         builder.load_const(super)

@@ -20,14 +20,13 @@ from dyncomp.errors import GraphBreak
 from dyncomp.guards.number import Number
 from dyncomp.shape.errors import DataDependent
 from dyncomp.shape.int_program import python_function
-from dyncomp.shape.symbolic import MATH_FUNCTIONS, is_symbolic, plain, value_program
+from dyncomp.shape.symbolic import MATH_FUNCTIONS, PLAIN_TYPES, is_symbolic, plain, value_program
 from dyncomp.values import registry
 from dyncomp.values.base import Builder, Tracer, Value
 from dyncomp.values.constant import ConstantValue, fold_call
 from dyncomp.values.operators import BINARY, COMPARE, UNARY
 
 _PLAIN = (int, float, bool)
-_TYPES = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
 class SymNumberValue(Value):
@@ -40,7 +39,7 @@ class SymNumberValue(Value):
         self._tx, self.number = tx, number
 
     def python_type(self) -> type:
-        return _TYPES[type(self.number)]
+        return PLAIN_TYPES[type(self.number)]
 
     def describe(self) -> str:
         return str(self.source or self.number)
@@ -84,6 +83,8 @@ class SymNumberValue(Value):
 
     # -- operations
     def unary(self, tx: Tracer, op: str) -> Value:
+        if op == "~" and isinstance(self.number, torch.SymInt):
+            return self._result(tx, _inverted, self)
         return self._result(tx, UNARY[op], self)
 
     def binary(
@@ -106,17 +107,54 @@ class SymNumberValue(Value):
         if name in ("real", "numerator"):
             return self
         if name == "imag":
-            return tx.constant(0)
+            return tx.constant(self.python_type()(0))
+        if self._method(name) is not None:
+            return NumberMethodValue(self, name)
         return tx.constant(self.as_constant()).getattr(tx, name)
 
+    def _method(self, name: str) -> Callable[..., Any] | None:
+        """The symbolic form of a method; None for all others."""
+        if name == "is_integer" and self.python_type() is float:
+            return _is_integer
+        return _METHODS.get(name) if hasattr(self.python_type(), name) else None
+
     def call_method(self, tx: Tracer, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        function = _METHODS.get(name)
+        function = self._method(name)
         if function is not None and not kwargs and all(map(is_number, args)):
             return compute(tx, function, self, *args)
         return tx.constant(self.as_constant()).call_method(tx, name, args, kwargs)
 
     def call(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         tx.raise_(TypeError, f"'{self.python_type().__name__}' object is not callable")
+
+
+class NumberMethodValue(Value):
+    """A method of a number that is not called on the spot."""
+
+    def __init__(self, number: SymNumberValue, name: str):
+        super().__init__()
+        self.owner, self.name = number, name
+
+    def python_type(self) -> type:
+        return type(getattr(self.owner.python_type()(), self.name))
+
+    def describe(self) -> str:
+        return f"{self.owner.describe()}.{self.name}"
+
+    def call(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return self.owner.call_method(tx, self.name, args, kwargs)
+
+    def getattr(self, tx: Tracer, name: str) -> Value:
+        if name == "__self__":
+            return self.owner
+        return tx.constant(getattr(self.owner.as_constant(), self.name)).getattr(tx, name)
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def reconstruct(self, builder: Builder) -> None:
+        builder.load(self.owner)
+        builder.load_attr(self.name)
 
 
 def asked(question: Callable[[], Any]) -> Any:
@@ -165,6 +203,14 @@ def _round(number: Any, digits: int | None = None) -> Any:
     return builtins.round(number, digits)
 
 
+def _inverted(number: Any) -> Any:
+    return -number - 1
+
+
+def _is_integer(number: Any) -> Any:
+    return torch.SymBool(number.node.is_integer())
+
+
 def _to_int(number: Any) -> Any:
     return number if isinstance(number, torch.SymInt) else math.trunc(number)
 
@@ -172,6 +218,7 @@ def _to_int(number: Any) -> Any:
 _METHODS: dict[str, Callable[..., Any]] = {
     "__int__": _to_int, "__index__": _to_int, "__trunc__": _to_int, "__float__": torch.sym_float, "__abs__": abs,
     "__floor__": math.floor, "__ceil__": math.ceil, "__round__": _round, "__neg__": UNARY["-"], "__pos__": UNARY["+"],
+    "__invert__": _inverted, "conjugate": UNARY["+"],
     **{f"__{name}__": BINARY[op] for name, op in (
         ("add", "+"), ("sub", "-"), ("mul", "*"), ("floordiv", "//"), ("truediv", "/"), ("mod", "%"), ("pow", "**"),
         ("and", "&"), ("or", "|"), ("xor", "^"), ("lshift", "<<"), ("rshift", ">>"))},
@@ -219,6 +266,26 @@ for _function, _symbolic in _FUNCTIONS.items():
     _register(_function, _symbolic)
 
 
+@registry.on_call(math.prod)
+def _prod(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    items = args[0].unpack(tx) if len(args) == 1 and not kwargs and issubclass(args[0].python_type(), list | tuple) else []
+    if any(item.symbolic for item in items) and all(map(is_number, items)):
+        return compute(tx, _product, *items, plainly=lambda *numbers: math.prod(numbers))
+    return fold_call(tx, math.prod, args, kwargs)
+
+
+def _product(*numbers: Any) -> Any:
+    total: Any = 1
+    for number in numbers:
+        total = total * number
+    return total
+
+
+def product(tx: Tracer, numbers: Sequence[Value]) -> Value:
+    """Of sizes."""
+    return compute(tx, _product, *numbers)
+
+
 @registry.wrap_type(int, float)
 def wrap_outside_number(tx: Tracer, obj: int | float, source: Any) -> Value:
     number = tx.sizes.number(obj, source)
@@ -227,8 +294,8 @@ def wrap_outside_number(tx: Tracer, obj: int | float, source: Any) -> Value:
 
 def _load_number(builder: Builder, origin: Number) -> None:
     """Pushes the number that the call brought."""
-    if origin.what in ("int", "float"):
-        builder.load_source(origin.source)
+    if origin.what in ("int", "float", "offset"):
+        builder.load_source(origin.value_source())
         return
     builder.load_const(torch.Tensor.size if origin.what == "size" else torch.Tensor.stride)
     builder.load_source(origin.source)

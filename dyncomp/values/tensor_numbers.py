@@ -9,6 +9,7 @@ Of a bool tensor only `int(t)` and `float(t)` give such a number: what `.item()`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,8 +19,9 @@ from dyncomp.errors import GraphBreak
 from dyncomp.fake import DataDependentValue
 from dyncomp.fake.constant import outside, value_of
 from dyncomp.fake.known_number import number_of, pinned_value
+from dyncomp.values import host_numbers
 from dyncomp.values.base import Tracer, Value
-from dyncomp.values.sequence import TupleValue
+from dyncomp.values.sequence import ListValue, TupleValue
 from dyncomp.values.slices import SliceValue
 from dyncomp.values.sym_number import wrap_number
 
@@ -32,8 +34,16 @@ _MOST_ITEMS = 64  # of a list: each is an operation of its own in the graph, whe
 _NUMBERS = {"item": None, "__int__": int, "__float__": float, "__complex__": complex, "__bool__": bool}
 
 
-def known_number(tx: Tracer, tensor: Value, what: str, reason: str = "data-dependent-value", hint: str = "") -> Any:
-    """The value of a tensor made from Python numbers; of any other it is known at run time only, which is a graph break."""
+def known_number(
+    tx: Tracer,
+    tensor: Value,
+    what: str,
+    reason: str = "data-dependent-value",
+    hint: str = "",
+    convert: Callable[[torch.Tensor], Any] = torch.Tensor.item,
+) -> Any:
+    """The value of a tensor made from Python numbers; of any other it is known at run time only, which is a graph break. `convert`:
+    what the program asks of the tensor, for the error that it gets if there is not just one element."""
     mode = tx.fake_mode
     before, mode.takes_late = mode.takes_late, False
     try:
@@ -41,10 +51,20 @@ def known_number(tx: Tracer, tensor: Value, what: str, reason: str = "data-depen
         return int(number) if isinstance(number, torch.SymInt) else number
     except DataDependentValue as error:
         raise GraphBreak(reason, what, hint) from error
-    except RuntimeError as error:  # more than one element
-        tx.raise_real(error)
+    except RuntimeError as error:
+        tx.raise_real(_refused(tensor.fake(tx), convert) or error)  # type: ignore[attr-defined]
     finally:
         mode.takes_late = before
+
+
+def _refused(fake: Any, convert: Callable[[torch.Tensor], Any]) -> Exception | None:
+    """What eager raises where a tensor of so many elements is taken for a number."""
+    count = int(fake.numel())
+    try:
+        outside(lambda: convert(torch.zeros((), dtype=fake.dtype).expand(count)))
+    except (RuntimeError, TypeError, ValueError) as error:
+        return error
+    return None
 
 
 def truth(tx: Tracer, tensor: Any) -> bool:
@@ -52,7 +72,10 @@ def truth(tx: Tracer, tensor: Any) -> bool:
     held = number_of(tensor.fake(tx))
     if held is not None:
         return wrap_number(tx, held).truth(tx)
-    return bool(known_number(tx, tensor, "a branch on the value of a tensor", "data-dependent-branch"))
+    answer = host_numbers.tensor_truth(tx, tensor)
+    if answer is not None:
+        return answer
+    return bool(known_number(tx, tensor, "a branch on the value of a tensor", "data-dependent-branch", convert=bool))
 
 
 def number_method(tx: Tracer, tensor: Any, name: str) -> Value:
@@ -68,7 +91,7 @@ def number_method(tx: Tracer, tensor: Any, name: str) -> Value:
         config.capture_scalar_outputs and name in ("item", "__int__", "__float__") and _gives_number(tx, tensor, name)
     ):
         hint = "" if name in ("__bool__", "__complex__") else KNOB_HINT
-        number = known_number(tx, tensor, f"Tensor.{name}()", hint=hint)
+        number = known_number(tx, tensor, f"Tensor.{name}()", hint=hint, convert=kind or torch.Tensor.item)
         return tx.constant(number if kind is None else kind(number))
     fake = tensor.fake(tx)
     if value_of(fake) is not None:
@@ -126,11 +149,16 @@ def _nested(tx: Tracer, tensor: Any, depth: int) -> Value:
 
 
 def key_with_numbers(tx: Tracer, key: Value) -> Value:
-    """A key for a tensor with numbers in place of tensors that stand for one: slice bounds, and integers of no dimension."""
+    """A key for a tensor with numbers in place of tensors that stand for one: slice bounds, and integers of no dimension. A list of
+    numbers that vary becomes the tensor that torch makes of it.
+    """
     if isinstance(key, TupleValue):
         return tx.tuple_of([key_with_numbers(tx, part) for part in key.items])
     if isinstance(key, SliceValue):
         return SliceValue([_number_of(tx, bound) for bound in key.bounds])
+    if isinstance(key, ListValue) and any(item.symbolic for item in key.items):
+        numbers = all(issubclass(item.python_type(), int) and not issubclass(item.python_type(), bool) for item in key.items)
+        return tx.call(tx.constant(torch.tensor), [key]) if numbers else key
     if _is_tensor(key) and key.fake(tx).dtype is torch.uint8:  # type: ignore[attr-defined]
         return key  # a mask
     return _number_of(tx, key)

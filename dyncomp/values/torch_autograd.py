@@ -4,7 +4,7 @@
     a gradient wanted       `forward` is inlined without gradient, then `backward` is traced, and a node gives the results
                             their history (`backward_trace`)
 
-What a backward cannot be told here (inputs written to, gradients left undefined) breaks the graph: it stays autograd's.
+What a backward cannot be told here breaks the graph: it stays autograd's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from dyncomp.values.context_state import set_flag
 from dyncomp.values.sequence import TupleValue
 from dyncomp.values.torch_tensor import TensorValue, tensors_of
 
-_NOTES = frozenset({"save_for_backward", "save_for_forward", "mark_non_differentiable", "set_materialize_grads"})
+_NOTES = frozenset({"save_for_backward", "save_for_forward", "mark_non_differentiable", "mark_dirty", "set_materialize_grads"})
+_MOST_RESULTS = 3
 _no_setup: Any = class_lookup(torch.autograd.Function, "setup_context")
 
 
@@ -39,6 +40,7 @@ class AutogradContextValue(Value):
         self._attributes: dict[str, Value] = {}
         self._saved: list[Value] = []
         self.unmarked: set[int] = set()  # of results that get no gradient, by id of the value
+        self.dirty: list[Value] = []
         self.in_backward = False
         self.materializes = True
 
@@ -82,6 +84,8 @@ class AutogradContextValue(Value):
             self._saved = list(args)
         elif name == "mark_non_differentiable":
             self.unmarked = set(map(id, args))
+        elif name == "mark_dirty":
+            self.dirty = list(args)
         elif name == "set_materialize_grads":
             self.materializes = args[0].truth(tx)
         return tx.constant(None)
@@ -115,7 +119,7 @@ def apply(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         with_history = iter(trace_backward(tx, cls, cls_value.getattr(tx, "backward"), context, inputs, returned))
         items = [next(with_history) if isinstance(value, TensorValue) else value for value in returned]
     else:
-        given = [id(value) for value in inputs if isinstance(value, TensorValue)]
+        given = [id(value) for value in inputs if isinstance(value, TensorValue) and all(value is not one for one in context.dirty)]
         items = [tx.graph_call("view_as", [value, value]) if id(value) in given else value for value in returned]
     return TupleValue(items, output.python_type()) if isinstance(output, TupleValue) else items[0]
 
@@ -125,8 +129,10 @@ def _refuse_what_stays_autograds(
 ) -> None:
     name = f"the custom autograd function {cls.__qualname__}"
     tensors = [value for value in returned if isinstance(value, TensorValue)]
-    if not context.materializes:
-        raise GraphBreak("autograd", f"{name}, whose backward takes undefined gradients")
+    if not context.materializes and len(tensors) > _MOST_RESULTS:  # a backward for each part of them
+        raise GraphBreak("autograd", f"{name}, whose backward takes undefined gradients of more than {_MOST_RESULTS} results")
+    if any(all(value is not one for one in inputs) for value in context.dirty):
+        raise GraphBreak("autograd", f"{name}, which marks as written to what is no input")
     if len(set(map(id, tensors))) < len(tensors) or not tensors:
         raise GraphBreak("autograd", f"{name}, which returns no tensor or one twice")
     if any(id(value) in before and all(value is not given for given in inputs) for value in tensors):

@@ -17,8 +17,9 @@ from typing import Any
 import torch
 
 from dyncomp import config
+from dyncomp._frame import _exec
 from dyncomp.errors import GraphBreak
-from dyncomp.guards.source import SlotAttr
+from dyncomp.guards.source import Call, SlotAttr
 from dyncomp.shape.layout import contiguous_strides, is_dense
 from dyncomp.values import registry
 from dyncomp.values.backward_node import gradients, history
@@ -81,6 +82,9 @@ def _leaves(tx: Tracer, loss: TensorValue) -> list[TensorValue]:
 
 def _refuse_hooks(tx: Tracer, leaf: TensorValue) -> None:
     assert leaf.source is not None
+    if _exec.accumulation_has_hooks(leaf.real()):
+        raise GraphBreak("autograd", f"backward() with hooks on the node that accumulates the gradient of {leaf.source}")
+    tx.guard(Call(leaf.source, _exec.accumulation_has_hooks), "equals", False)
     for name in _HOOKS:
         hooks = getattr(leaf.real(), name)
         if hooks:

@@ -25,7 +25,7 @@ from dyncomp.fake import FakeTensor, UnsupportedTensor
 from dyncomp.fake.levels import is_wrapped
 from dyncomp.fake.real import check_supported
 from dyncomp.guards.plain import know
-from dyncomp.guards.source import Const, SlotAttr, Source, Weak, attribute
+from dyncomp.guards.source import Const, InstanceDict, SlotAttr, Source, Weak, attribute
 from dyncomp.shape.symbolic import is_symbolic
 from dyncomp.values import registry, tensor_numbers, torch_names
 from dyncomp.values.base import ABSENT, Builder, Tracer, Unreconstructible, Value
@@ -79,7 +79,8 @@ class TensorValue(Value):
             try:
                 check_supported(self._obj)  # others may have no sizes or strides at all
                 layout = tx.sizes.layout(self._obj, self.source)
-                self._fake = tx.fake_mode.from_real(self._obj, layout)
+                offset = tx.sizes.offset(self._obj, self.source)
+                self._fake = tx.fake_mode.from_real(self._obj, layout, offset)
             except UnsupportedTensor as error:
                 raise GraphBreak("unsupported-tensor", str(error)) from error
             spec = _core.tensor_spec(self._obj)
@@ -115,7 +116,9 @@ class TensorValue(Value):
     # -- attributes
     def getattr(self, tx: Tracer, name: str) -> Value:
         if name in torch_names.METADATA_ATTRIBUTES and not self._is_replaced(tx, name):
-            return tx.constant(getattr(self.fake(tx), name))
+            fake = self.fake(tx)
+            # torch does not compute the attribute from symbolic sizes
+            return tx.constant(fake.numel() * fake.itemsize if name == "nbytes" else getattr(fake, name))
         if name in torch_names.GRAPH_ATTRIBUTES and not self._is_replaced(tx, name):
             return tx.graph_call(getattr, [self, tx.constant(name)])
         if name == "__class__":
@@ -138,6 +141,8 @@ class TensorValue(Value):
         if callable(getattr(self._class, name, None)):
             return TensorMethodValue(self, name)
         if member is ABSENT:
+            if self.source is not None:
+                tx.guard(InstanceDict(self.source), "no_item", (name,))
             tx.raise_(AttributeError, f"'{self._class.__name__}' object has no attribute '{name}'")
         raise GraphBreak("unsupported-attribute", f"attribute {name!r} of a tensor")
 
@@ -180,8 +185,8 @@ class TensorValue(Value):
             if found is not None:
                 return found  # type: ignore[no-any-return]
         if name in torch_names.METADATA_METHODS and not self._is_replaced(tx, name):
-            if name == "storage_offset":
-                tx.pin_offsets(self)
+            if name in ("storage_offset", "stride"):
+                tx.read_layout(self, offset=name == "storage_offset")
             _refuse_unknown_layout(tx, self, name)
             return self._metadata(tx, name, args, kwargs)
         if (number := self._as_number(tx, name, args, kwargs)) is not None:

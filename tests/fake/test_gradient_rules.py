@@ -95,3 +95,26 @@ def test_a_symbolic_training_step_runs_no_meta_kernel_of_them(fresh, monkeypatch
     assert dyncomp.stats().graphs == 1
     rules = ("gelu_backward", "silu_backward", "tanh_backward", "layer_norm_backward", "nll_loss_backward", "softmax_backward")
     assert not [name for name in seen if any(rule in name for rule in rules)], seen
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_losses_and_norms_of_any_layout_and_of_nothing(rows, dynamic):
+    """A size that turns out to be 0 must not be divided by."""
+
+    def f(x, y, n):
+        few = x[: n % 3]
+        return (
+            F.mse_loss(x, y), F.smooth_l1_loss(x, y, reduction="sum"), F.huber_loss(x, y, reduction="none"), F.mse_loss(few, few * 2),
+            F.group_norm(few.reshape(1, 1, -1), 1), F.pixel_unshuffle(few.detach().reshape(1, 1, -1, 2), 2) if few.shape[0] == 0 else x,
+        )  # fmt: skip
+
+    x = torch.randn(4, max(rows, 1) + 3).t().requires_grad_()
+    y = torch.randn(4, max(rows, 1) + 3).t()
+    results = []
+    for function in (f, dyncomp.optimize(f, backend="aot_eager", dynamic=dynamic)):
+        parts = function(x * 1, y, rows)
+        results.append((parts, torch.autograd.grad(sum(part.sum() for part in parts if part.requires_grad), x)))
+    (want, want_grads), (got, got_grads) = results
+    assert_same(got, want)
+    assert_same(got_grads, want_grads)

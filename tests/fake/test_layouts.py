@@ -177,3 +177,23 @@ def compiled(program, *tensors):
     for expected, actual in zip(*map(torch.utils._pytree.tree_leaves, (want, got)), strict=True):
         assert actual.stride() == expected.stride()
         assert torch.equal(actual, expected)
+
+
+def test_plain_sizes_in_a_trace_with_symbolic_ones_are_inferred_as_everywhere_else():
+    """torch's Python kernels, which go first where sizes are symbolic, lay out some results otherwise, and results are remembered."""
+
+    def f(x, y):
+        return F.unfold(x, 2), F.unfold(x[0], 2), F.fold(F.unfold(x, 2), x.shape[-2:], 2), y * 2
+
+    def g(x):
+        return F.unfold(x, 2), F.unfold(x[0], 2)
+
+    import dyncomp
+
+    images = torch.randn(1, 1, 2, 2), torch.randn(1, 1, 2, 3), torch.randn(1, 2, 4, 5)
+    for x in images:
+        for dynamic in (True, False):
+            dyncomp.reset()
+            for function, args in ((f, (x, torch.randn(3))), (g, (x,))):
+                got = dyncomp.optimize(function, backend="aot_eager", dynamic=dynamic)(*args)
+                assert [t.stride() for t in got] == [t.stride() for t in function(*args)]

@@ -361,6 +361,27 @@ def test_class_attributes_by_version():
     assert not made.check(None, (thing,))
 
 
+def test_attributes_of_a_class_itself():
+    class Base:
+        pass
+
+    class Derived(Base):
+        pass
+
+    made = tree((-1, "local", 0, [("type_attrs", (("extra", _core.ABSENT), ("__eq__", object.__eq__)))]))
+    for _ in range(3):
+        assert made.check(None, (Derived,)) and made.check(None, (Base,))
+    assert not made.check(None, (Derived(),))  # no class
+    Base.extra = 1
+    assert made.explain(None, (Derived,)) == (
+        0, "type_attrs", "attribute 'extra' of class Derived: expected ABSENT, found 1",
+    )  # fmt: skip
+    del Base.extra
+    assert made.check(None, (Derived,))
+    Derived.__eq__ = lambda a, b: True
+    assert made.check(None, (Base,)) and not made.check(None, (Derived,))
+
+
 def test_class_attributes_after_very_many_changes_of_the_class():
     class Changing:
         pass

@@ -235,3 +235,32 @@ def test_asking_for_the_value_of_a_literal_and_a_size_pins_it():
 
     for function in (item, listed):
         run(function, *MANY, compiles=5)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "codegen"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_sizes_that_equal_what_only_other_tensors_tell(grad, backend):
+    """The graph works on `x` alone, whose size was found to be a function of sizes of tensors that it does not work on."""
+
+    def remainder(x, y, n):
+        return x.reshape(-1) * 2 if x.shape[0] == y.shape[0] % 3 else x
+
+    def total(y, n, x):
+        return (x.reshape(-1) * 2).t() if x.shape[0] == y.shape[0] + n.shape[0] else x
+
+    def product(y, n, x):
+        return x.reshape(-1) * 2 if x.shape[0] == y.shape[0] // 2 * n else x
+
+    rows = [
+        (remainder, [(torch.randn(2, 4), torch.ones(5), 1), (torch.randn(2, 3), torch.ones(8), 1), (torch.randn(5, 3), torch.ones(4), 1)]),
+        (total, [(torch.ones(2), torch.ones(3), torch.randn(5, 2)), (torch.ones(4), torch.ones(2), torch.randn(6, 3))]),
+        (product, [(torch.ones(4), 3, torch.randn(6, 2)), (torch.ones(7), 2, torch.randn(6, 3))]),
+    ]
+    for function, arguments in rows:
+        fast = dyncomp.optimize(function, backend=backend, dynamic=True)
+        for args in arguments:
+            args = [a.requires_grad_(grad) if isinstance(a, torch.Tensor) and a.dim() == 2 else a for a in args]
+            assert_same(fast(*args), function(*args))
+            if grad:
+                (x,) = [a for a in args if isinstance(a, torch.Tensor) and a.dim() == 2]
+                assert_same(torch.autograd.grad(fast(*args).sum(), x), torch.autograd.grad(function(*args).sum(), x))

@@ -96,7 +96,8 @@ class _Maker:
         if self.rng.random() < 0.05:
             last = [self._line("v")]
         body = [*self.lines, *last, f"return ({', '.join(self._returned())},)"]
-        source = "def f(x, y, n):\n" + "".join(f"    {line}\n" for line in body)
+        text = "\n".join(body).replace("\n", "\n    ")
+        source = f"def f(x, y, n):\n    {text}\n"
         return ShapeProgram(self.seed, source, self.inputs.calls)
 
     def _returned(self) -> list[str]:

@@ -74,6 +74,47 @@ def scaled(x, by):
     return x * by + by / 2
 
 
+def zeroed_from(x, a):
+    y = x.clone()
+    y[a:] = 0
+    return y
+
+
+def written_between(x, a, b):
+    y = x.clone()
+    y[a:b] = x[0]
+    x[a:b] = 2.5
+    return y
+
+
+def of_a_slice(x, part):
+    return x[part] * 2, part, x[:, part.start :].sum()
+
+
+def up_to_a_range(x, numbers):
+    return [x * i for i in numbers]
+
+
+def first_and_last(x):
+    y = x.clone()
+    y[[1, x.shape[0] - 2]] = 0
+    return x[[0, x.shape[0] - 1]], y
+
+
+def methods_of_numbers(x):
+    n = x.shape[0]
+    whole = (n / 2).__mul__(2)
+    return x * ~n, x * n.__add__(1), x * n.conjugate(), x * math.prod([n, 3]), x * x.shape.numel(), whole
+
+
+def is_whole(x, k):
+    return x + 1 if (k / 2).is_integer() else x - 1
+
+
+def slices(*bounds):
+    return [(torch.randn(8, 4), slice(*each)) for each in bounds]
+
+
 def caches(*sizes):
     return [(torch.randn(2, n, 4), torch.randn(2, m, 4)) for n, m in sizes]
 
@@ -94,6 +135,13 @@ TABLE = [  # function, calls, versions by default, versions with dynamic=True
     (by_sizes, CUBES, 3, 2),
     (any_rank, RANKS, 4, 3),
     (window, caches((3, 3), (4, 3), (5, 2), (4, 4), (2, 6)), 3, 1),
+    (zeroed_from, with_int((6, 3), (6, 4), (7, 5), (6, 2), (5, 5), (6, 6), (9, 8)), 3, 1),
+    (written_between, [(torch.randn(9, 4), a, b) for a, b in ((1, 3), (2, 4), (0, 5), (3, 8), (5, 7))], 2, 1),
+    (of_a_slice, slices((0, 2), (1, 3), (2, 4), (0, 5), (3, 7)), 2, 1),
+    (up_to_a_range, [(torch.ones(2), range(n)) for n in (2, 2, 3, 2, 3)], 2, 2),
+    (first_and_last, rows(6, 7, 8, 5, 9, 3), 2, 1),
+    (methods_of_numbers, rows(6, 7, 8, 5, 9, 3), 2, 1),
+    (is_whole, numbers(2, 4, 6, 3, 5, 7), 3, 2),
     (scaled, numbers(0.5, 0.25, 1.0, -3.5), 2, 1),
     (scaled, numbers(1, 0, 5, 2), 2, 1),
 ]
@@ -134,6 +182,16 @@ def test_errors_of_math_functions(function, values, backend):
             got, got_error = outcome(fast, (torch.ones(3), value))
             assert (type(got_error), str(got_error)) == (type(want_error), str(want_error)), value
             assert_same(got, want, f"{value}")
+
+
+def test_slices_that_are_one_object():
+    def f(x, a, b):
+        return x[a] + 1 if a is b else x[b] - 1
+
+    fast = dyncomp.optimize(f, backend="eager")
+    one, other, x = slice(0, 2), slice(0, 2), torch.ones(3)
+    for pair in ((one, one), (one, other), (other, one), (other, other), (one, slice(1, 3)), (one, one)):
+        assert_same(fast(x, *pair), f(x, *pair))
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "codegen"])

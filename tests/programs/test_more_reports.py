@@ -1,5 +1,6 @@
 """Further programs after public reports that fit no other group."""
 
+import collections
 import functools
 
 import torch
@@ -202,3 +203,111 @@ def test_hash_collisions_of_keys(C):
 
     fast = C(lambda x, k: (x + 1, *f(x, k)[1:]), recompile_limit=20)
     return [fast(ones(), k) for k in (1, True, 1.0, "1", 1.5, (1, 2), (1.0, 2), None, -1, -2, 2)]
+
+
+@program
+def test_slots_deleted_again(C):
+    class A:
+        __slots__ = ("a", "b")
+
+    def f(x, o):
+        o.b = 3
+        del o.b
+        o.a = x
+        return x + 1, outcome(delattr, A(), "a")
+
+    fast, o = C(f), A()
+    return fast(ones(), o), fast(ones(), o), hasattr(o, "b"), o.a
+
+
+@program
+def test_in_place_methods_of_container_subclasses(C):
+    class L(list):
+        pass
+
+    class D(dict):
+        pass
+
+    def f(x):
+        made, table = L([1]), D(a=1)
+        first = made
+        made += [7]
+        made *= 2
+        table |= {"b": 2}
+        return x + len(made) + len(table), made is first, type(made).__name__, type(table).__name__, list(made), dict(table)
+
+    return C(f)(ones())
+
+
+@program
+def test_ordered_dict_with_one_value_twice(C):
+    def f(x):
+        table = collections.OrderedDict(a=x, b=x, c=x)
+        table.move_to_end("b", last=False)
+        return x + 1, list(table)
+
+    return C(f)(ones())
+
+
+@program
+def test_generators_open_at_a_break_of_a_resumed_frame(C):
+    def f(x):
+        def numbers(n):
+            total = 0
+            for i in range(n):
+                total += (yield i) or 0
+            return total
+
+        def closing():
+            try:
+                yield 1
+                yield 2
+            finally:
+                seen.append("closed")
+
+        it = numbers(3)
+        seen = [next(it), it.send(10), it.send(20)]
+        try:
+            it.send(5)
+        except StopIteration as stop:
+            seen.append(stop.value)
+        for _ in closing():
+            break
+        return x + sum(numbers(4)), seen, it.gi_running
+
+    return C(f)(ones())
+
+
+@program
+def test_number_of_a_tensor_with_more_elements(C):
+    def f(x):
+        y = x + 1
+        return y, [outcome(convert, y) for convert in (bool, int, float, complex, torch.Tensor.item)], outcome(lambda: y in [x])
+
+    return C(f)(ones()), C(f, dynamic=True)(ones(3)), C(f)(torch.ones(0))
+
+
+@program
+def test_bytes_of_symbolic_sizes(C):
+    fast = C(lambda x: (x + 1, x.nbytes), dynamic=True)
+    return fast(ones(3)), fast(ones(5))
+
+
+@program
+def test_bound_special_methods_of_builtins(C):
+    def f(x, holds, length):
+        return x + 1, holds("a"), length(), "abc".__contains__("b"), (5).__radd__(3)
+
+    return C(f)(ones(), "abc".__contains__, [1, 2].__len__)
+
+
+@program
+def test_index_of_the_wrong_dtype_is_an_index_error(C):
+    def f(x):
+        y = x * 2
+        try:
+            return y[y]
+        except IndexError as error:
+            return y, str(error)
+
+    return C(f)(ones())

@@ -63,9 +63,14 @@ def test_storage_offsets_are_reported_with_the_line_that_read_them():
     def function(x):
         return x + x.storage_offset()
 
-    with torch.no_grad():
-        report = dyncomp.explain(function, dynamic=True)(torch.randn(30)[6:].view(4, 6))
-    (offset,) = [str(number) for graph in report.frames for number in graph.numbers if "offset" in str(number)]
+    def offset_with(**options):
+        with torch.no_grad():
+            report = dyncomp.explain(function, **options)(torch.randn(30)[6:].view(4, 6))
+        (text,) = [str(number) for graph in report.frames for number in graph.numbers if "offset" in str(number)]
+        return text
+
+    assert offset_with(dynamic=True) == "L['x'].storage_offset() = 6: symbolic, 0 and more"
+    offset = offset_with()
     line = function.__code__.co_firstlineno + 1
     assert offset.startswith("L['x'].storage_offset() = 6: pinned, because of L['x'].storage_offset() == 6")
     assert f"test_words.py:{line}" in offset

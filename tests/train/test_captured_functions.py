@@ -337,6 +337,12 @@ def keeps_count(ctx, g):
     return g * len(ctx.box)
 
 
+def sets_grad_mode(ctx, g):
+    with torch.no_grad():
+        sign = g.sign()
+    return g * sign
+
+
 def raises(ctx, g):
     raise ValueError("no gradient")
 
@@ -350,7 +356,8 @@ BREAKS = {
     "random": custom(lambda ctx, g: g * torch.rand(3)),
     "layout": custom(lambda ctx, g: g * 2 if g.is_contiguous() else g * 3),
     "data": custom(lambda ctx, g: g * 2 if g.sum() > 0 else g * 3),
-    "dirty": custom(lambda ctx, g: g * 4, lambda ctx, x: (ctx.mark_dirty(x), x.mul_(2))[1]),
+    "grad-mode-read": custom(lambda ctx, g: g * (3 if torch.is_grad_enabled() else 2)),
+    "grad-mode-set": custom(sets_grad_mode),
 }
 
 

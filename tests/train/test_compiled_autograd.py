@@ -216,6 +216,59 @@ class TestAccumulation:
 
         both(program)
 
+    def test_memory_that_gradients_share(self):
+        """A view that the engine made of a gradient becomes the leaf's own; what somebody else holds is copied."""
+
+        def program(inside):
+            seen = []
+
+            def run(make, shape):
+                a, b, given = leaf(3, 4), leaf(3, 4), torch.ones(shape)
+                with inside():
+                    make(a, b).backward(given)
+                memory = [given.data_ptr(), a.grad.data_ptr(), *([] if b.grad is None else [b.grad.data_ptr()])]
+                seen.append([a.grad.clone(), a.grad.storage_offset(), a.grad._is_view(), [memory.index(one) for one in memory]])
+                given.mul_(2)
+                a.grad.add_(1)
+                seen.append([given, a.grad, b.grad])
+
+            run(lambda a, b: a.view(-1), (12,))
+            run(lambda a, b: (a + 1).view(-1), (12,))
+            run(lambda a, b: a + 1, (3, 4))
+            run(lambda a, b: a + b, (3, 4))
+            run(lambda a, b: torch.cat([a, b]), (6, 4))
+            run(lambda a, b: (a.t() * 2).sum() + b.sum(), ())
+            run(lambda a, b: a + b.reshape(4, 3).t().reshape(3, 4), (3, 4))
+            return seen
+
+        both(program)
+
+    def test_gradients_that_python_code_keeps_are_copied(self):
+        kept = []
+
+        class Keeps(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x.view_as(x)
+
+            @staticmethod
+            def backward(ctx, grad):
+                kept.append(grad)
+                return grad
+
+        def program(inside):
+            a, b = leaf(4), leaf(4)
+            b.register_hook(kept.append)
+            with inside():
+                (Keeps.apply(a).view(2, 2) * 2).sum().backward()
+                (b.view(2, 2) * 2).sum().backward()
+            for one in kept:
+                one.zero_()
+            kept.clear()
+            return [a.grad, b.grad]
+
+        _both_with_breaks(program)
+
     def test_several_roots(self):
         def program(inside):
             a, b = leaf(3), leaf(3)
@@ -687,7 +740,26 @@ class TestNodes:
         expected = program(contextlib.nullcontext)
         torch.manual_seed(0)
         assert_same(program(region), expected, "seen", rtol=2e-2, atol=2e-2)
-        assert refusals() == ({} if around == "forward" else {"compiled-autograd: autocast": 2})
+        assert refusals() == {}
+
+    def test_autocast_that_is_on(self):
+        """Formulas get their casts once; hooks run under autocast, as under eager's engine."""
+
+        def program(inside):
+            w, v, seen = leaf(4, 4), leaf(4, 4), []
+            w.register_hook(lambda g: seen.append((g @ g).dtype == torch.bfloat16))
+            for _ in range(2):
+                with inside():
+                    x = (w @ v).softmax(-1)
+                    print(end="")
+                    with torch.autocast("cpu", torch.bfloat16):
+                        ((x @ v).float().exp().sum() + torch.einsum("ij,jk->ik", x, w).float().sum()).backward()
+                        assert torch.is_autocast_enabled("cpu")
+                    assert not torch.is_autocast_enabled("cpu")
+                seen += [w.grad.clone(), v.grad.clone()]
+            return seen
+
+        both(program)
 
     def test_checkpoints(self):
         def program(inside, reentrant):
@@ -729,18 +801,189 @@ class TestNodes:
                 x.sum().backward()
             return w.grad
 
-        both(program, refused="node CopySlices")
+        both(program)
+
+    def test_writes_through_views_of_many_kinds(self):
+        def program(inside):
+            w, b, seen = leaf(4, 6), leaf(4), []
+            for i in range(4):
+                with inside():
+                    x = (w * 2).t()
+                    x[1:3].mul_(b)
+                    x[i % 3] = w[:, 0]
+                    x[4:].copy_(b.exp())
+                    y = x[5]
+                    y.sigmoid_()
+                    ((x * 3).sum() + y.sum()).backward()
+                seen += [w.grad.clone(), b.grad.clone(), w.grad.stride()]
+            return seen
+
+        both(program)
+
+    def test_writes_through_views_of_compiled_code_and_functions(self):
+        class Doubled(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.mark_dirty(x)
+                return x.mul_(2)
+
+            @staticmethod
+            def backward(ctx, grad):
+                return grad * 2
+
+        fast = dyncomp.optimize(lambda x, b: x[1].mul_(b), backend="aot_eager")
+
+        def program(inside):
+            w, b = leaf(3, 4), leaf(4)
+            with inside():
+                x = w * 1
+                fast(x, b)
+                x.sum().backward()
+                y = w * 1
+                Doubled.apply(y[0])
+                y.sum().backward()
+            return [w.grad, b.grad]
+
+        torch.manual_seed(0)
+        expected = program(contextlib.nullcontext)
+        torch.manual_seed(0)
+        close(program(region), expected)
+
+    def test_views_by_strides(self):
+        def program(inside):
+            w = leaf(12)
+            with inside():
+                x = (w * 2).as_strided((3, 4), (1, 3), 0)
+                y = (w * 3).as_strided((3, 3), (2, 1), 1)
+                (x.exp().sum() + y.sin().sum()).backward()
+            return w.grad
+
+        both(program)
 
 
-class TestLeftToEager:
-    def test_autograd_grad(self):
+class TestGradientsAskedFor:
+    """`torch.autograd.grad`."""
+
+    def test_of_leaves_and_results(self):
+        def program(inside):
+            w, v, seen = leaf(4, 3), leaf(3), []
+            for _ in range(3):
+                with inside():
+                    x = w * v
+                    y = x.sin()
+                    z = (y * x).sum()
+                    seen.append(torch.autograd.grad(z, [w, x, y, v, z, w]))
+            return [seen, w.grad, v.grad]
+
+        both(program)
+        assert dyncomp.stats().graphs == 1
+
+    def test_layouts_and_objects(self):
+        def program(inside):
+            w, v, given = leaf(4, 3), leaf(4, 3), torch.ones(4, 3)
+            with inside():
+                a, b = torch.autograd.grad((w + v).sum(), [w, v])
+                (c,) = torch.autograd.grad((w.t() * 2).sum(), [w])
+                d, e = torch.autograd.grad(w + v, [w, v], given)
+                (f,) = torch.autograd.grad(w.view(-1), [w], given.view(-1))
+            return [a, b, c, d, e, f, a is b, d is given, e is given, f.data_ptr() == given.data_ptr()]
+
+        both(program)
+
+    def test_that_are_missing(self):
+        def program(inside):
+            w, v = leaf(4), leaf(4)
+            with inside():
+                found = torch.autograd.grad(w.exp().sum(), [w, v], allow_unused=True)
+                try:
+                    torch.autograd.grad(w.exp().sum(), [w, v])
+                except RuntimeError as error:
+                    return [found, str(error)]
+
+        both(program, refused="a gradient of what a result does not depend on")
+
+    def test_that_a_function_leaves_out(self):
+        class Cut(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, grad):
+                return None
+
         def program(inside):
             w = leaf(4)
             with inside():
-                return torch.autograd.grad(w.exp().sum(), w)
+                seen = [torch.autograd.grad((Cut.apply(w) + w).sum(), w)]
+                seen.append(torch.autograd.grad(Cut.apply(w).sum(), w, allow_unused=True))
+                x = w * 2
+                try:
+                    torch.autograd.grad((Cut.apply(w) * x).sum(), [x, w])
+                    torch.autograd.grad((Cut.apply(w) * x.detach()).sum(), [w])
+                except RuntimeError as error:
+                    seen.append(str(error))
+            return seen
 
-        both(program, refused="torch.autograd.grad")
+        both(program)
 
+    def test_with_hooks(self):
+        def program(inside):
+            w, seen = leaf(4), []
+            w.register_hook(lambda g: g * 3)
+            w.register_post_accumulate_grad_hook(lambda p: seen.append("accumulated"))
+            with inside():
+                x = w.exp()
+                x.register_hook(lambda g: g * 5)
+                y = x.sin()
+                y.register_hook(lambda g: seen.append(g.sum()))
+                seen += torch.autograd.grad(y.sum(), [w, x])
+                x = w.exp()
+                x.register_hook(lambda g: g * 7)
+                seen += torch.autograd.grad((x * x).sum(), [x])
+            return [seen, w.grad]
+
+        both(program)
+
+    def test_of_retained_graphs(self):
+        def program(inside):
+            w, seen = leaf(4), []
+            with inside():
+                y = w.exp().sum()
+                for retain in (True, True, False):
+                    seen += torch.autograd.grad(y, w, retain_graph=retain)
+                try:
+                    torch.autograd.grad(y, w)
+                except RuntimeError as error:
+                    seen.append(str(error))
+            return seen
+
+        both(program, refused="eager raises: RuntimeError")
+
+    def test_of_compiled_code(self):
+        model = Broken()
+        fast = dyncomp.optimize(model)
+
+        def program(inside):
+            seen = []
+            for n in (3, 5, 7):
+                x = leaf(n, 8)
+                with inside():
+                    seen.append(torch.autograd.grad(fast(x).sum(), [x, *model.parameters()]))
+            return seen
+
+        both(program)
+
+    def test_in_batches(self):
+        def program(inside):
+            w = leaf(4)
+            with inside():
+                return torch.autograd.grad(w * w, w, torch.eye(4), is_grads_batched=True)
+
+        both(program, refused="gradients of the roots that are no plain tensors")
+
+
+class TestLeftToEager:
     def test_double_backward(self):
         def program(inside):
             w = leaf(4)
@@ -772,6 +1015,30 @@ class TestLeftToEager:
             return [w.grad, x.grad]
 
         both(program, breaks=1)
+
+    def test_kept_gradients_where_no_python_runs(self):
+        def program(inside):
+            w, seen = leaf(4, 3), []
+            for _ in range(3):
+                with inside():
+                    x = w.exp()
+                    x.retain_grad()
+                    y = x.t().sin()
+                    y.retain_grad()
+                    z = y.sum()
+                    z.retain_grad()
+                    z.backward(retain_graph=True)
+                    first = x.grad
+                    (z * 2).backward()
+                    lost = (w * 3).cos()
+                    lost.retain_grad()
+                    total = lost.sum()
+                    del lost
+                    total.backward()
+                seen += [x.grad, y.grad, z.grad, w.grad.clone(), first is x.grad, x.grad.stride(), y.grad.stride()]
+            return seen
+
+        both(program)
 
     def test_kept_gradients_of_compiled_code_and_over_several_backwards(self):
         fast = dyncomp.optimize(lambda w, v: (w.exp() * v, w - v))

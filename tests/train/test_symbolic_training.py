@@ -135,3 +135,27 @@ def test_gradients_of_more_outputs_than_thought_at_other_sizes(backend):
             products, trace = function(x)
             (products.sum() * 2 + trace).backward()
         assert_same(ours.grad, theirs.grad, f"{shape}")
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "codegen"])
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_a_version_that_cannot_give_what_is_asked_makes_room_for_one_that_can(dynamic, backend):
+    """What a backward for more outputs relies on about sizes is not among the guards of a version that did not expect it."""
+
+    def f(x):
+        return (x * x).sum(), x[1:].sin() + x[:-1], x.repeat(2, 1).cos()
+
+    def g(x):
+        return (x * x).sum(), x.unfold(0, 2, 1) * 2, x.roll(1, 0).prod(0)
+
+    for function in (f, g):
+        dyncomp.reset()
+        fast = dyncomp.optimize(function, backend=backend, dynamic=dynamic)
+        with config.patch(automatic_dynamic=True):
+            for rows in (4, 6, 6, 5, 8, 7, 9):
+                ours = torch.randn(rows, 4, requires_grad=True)
+                theirs = ours.detach().clone().requires_grad_()
+                want = torch.autograd.grad(sum((t * t).sum() for t in function(theirs)), theirs)
+                assert_same(torch.autograd.grad(sum((t * t).sum() for t in fast(ours)), ours), want)
+        stats = dyncomp.stats()
+        assert stats.frames <= 2 and stats.fallbacks["backward-eager"] == 1

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import dyncomp
+from dyncomp import config
 from tests.support import assert_same
 
 X = torch.ones(3)
@@ -141,3 +142,59 @@ def test_entries_do_not_make_compiles_of_their_own(fresh):
     names["cached"](7)  # somebody else's entry
     fast(X)
     assert dyncomp.stats().graphs == 1
+
+
+@pytest.mark.parametrize("bound", [None, 128, 2])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_numbers_made_of_sizes_need_no_version_for_each_size(dynamic, bound):
+    @functools.lru_cache(maxsize=bound)
+    def rounded_up(n, multiple=4):
+        return -(-n // multiple) * multiple
+
+    @functools.lru_cache(maxsize=bound)
+    def is_large(n):
+        return n > 3
+
+    def f(x):
+        n = x.shape[0]
+        y = torch.nn.functional.pad(x, (0, 0, 0, rounded_up(n) - n)) * rounded_up(n, multiple=3)
+        return y + 1 if is_large(n) else y
+
+    fast = dyncomp.optimize(f, backend="aot_eager", dynamic=dynamic, fullgraph=True)
+    before = dyncomp.stats().frames
+    with config.patch(automatic_dynamic=True):
+        for n in (6, 7, 8, 5, 9, 13):
+            x = torch.randn(n, 2)
+            got, size = fast(x), rounded_up.cache_info().currsize
+            assert_same(got, f(x))
+            assert rounded_up.cache_info().currsize == size  # the compiled call has left the entries that eager's leaves
+    assert dyncomp.stats().frames - before == (1 if dynamic else 2)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_cached_answers_of_functions_that_read_other_things_stay_what_they_are(dynamic):
+    def make():
+        state, calls = {"k": 2}, []
+
+        @functools.lru_cache
+        def scaled(n):
+            return n * state["k"]
+
+        @functools.lru_cache
+        def counted(n):
+            calls.append(n)
+            return n
+
+        return state, calls, lambda x: x * scaled(x.shape[0]) + counted(x.shape[0])
+
+    results = []
+    for compiled in (False, True):
+        state, calls, f = make()
+        run = dyncomp.optimize(f, backend="eager", dynamic=dynamic) if compiled else f
+        found = []
+        with config.patch(automatic_dynamic=True):
+            for step, n in enumerate((4, 5, 6, 5, 7, 4, 8, 6)):
+                state["k"] = 2 if step < 5 else 3
+                found.append(run(torch.ones(n, 1))[0].item())
+        results.append((found, calls))
+    assert results[0] == results[1]

@@ -92,9 +92,35 @@ def test_numbers_that_are_compared(fresh, foreach):
     assert_same_training(lambda p: torch.optim.Adafactor(p[:2] + p[3:], lr=0.2, **options), 2)
 
 
-def test_tensors_of_numbers(fresh):
-    """Averaged SGD keeps its rates as tensors."""
-    assert_same_training(lambda p: torch.optim.ASGD(p, lr=0.1, t0=2, lambd=0.1, foreach=True), 2)
+@pytest.mark.parametrize("foreach", [False, True])
+def test_tensors_of_numbers(fresh, foreach):
+    """Averaged SGD keeps its rates as tensors, and one by one it branches on them: it begins to average after `t0` steps."""
+    assert_same_training(lambda p: torch.optim.ASGD(p, lr=0.1, t0=2, lambd=0.1, foreach=foreach), 2 if foreach else 3)
+
+
+@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1, "decoupled_weight_decay": True}, {"maximize": True}], ids=str)
+@pytest.mark.parametrize("foreach", [False, True])
+def test_branches_on_step_counts(fresh, options, foreach):
+    """RAdam has one formula for its first steps and another one for all others."""
+    assert_same_training(lambda p: torch.optim.RAdam(p, lr=0.05, foreach=foreach, **options), 3, steps=9)
+
+
+def test_parameters_whose_counts_differ(fresh):
+    """A parameter that joins later is in its first steps while others have left theirs."""
+
+    def run(compiled):
+        params = parameters()
+        optimizer = torch.optim.RAdam(params, lr=0.05)
+        step = dyncomp.optimize(optimizer.step) if compiled else optimizer.step
+        for i in range(14):
+            set_gradients(params, i, skip=(1,) if i < 4 else ())
+            step()
+        return params
+
+    expected = run(False)
+    torch.testing.assert_close(run(True), expected, rtol=2e-6, atol=1e-7)
+    assert dyncomp.stats().graph_breaks == 0
+    assert dyncomp.stats().graphs <= 6
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="a newer optimiser")
@@ -105,11 +131,9 @@ def test_updates_in_half_precision(fresh):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda p: torch.optim.RAdam(p, lr=0.1),
-        lambda p: torch.optim.ASGD(p, lr=0.1, t0=2),
         lambda p: torch.optim.LBFGS(p, lr=0.1, max_iter=3, line_search_fn="strong_wolfe"),
     ],
-    ids=["radam", "asgd", "lbfgs"],
+    ids=["lbfgs"],
 )
 def test_steps_that_branch_on_numbers_are_left_alone(fresh, make, recwarn):
     """As a whole, by name, without recompiles: such a step in pieces is slower than eager's."""
@@ -195,6 +219,42 @@ def test_momentum_that_changes_is_compiled_once_more(fresh):
     """OneCycleLR moves the learning rate and the betas."""
     assert_same_schedule(lambda o: torch.optim.lr_scheduler.OneCycleLR(o, max_lr=0.1, total_steps=12), 8)
     assert dyncomp.stats().graphs <= 3
+
+
+SCHEDULES = {
+    "cosine": lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, T_max=20),
+    "linear": lambda o: torch.optim.lr_scheduler.LinearLR(o, total_iters=20),
+    "exponential": lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9),
+    "lambda": lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda epoch: 1 / (1 + epoch)),
+}
+
+
+@pytest.mark.parametrize("name", list(SCHEDULES))
+def test_a_scheduler_inside_of_the_step(fresh, name):
+    """It makes a rate of the rate before, which is a number like any other there."""
+
+    def run(compiled):
+        params = parameters()
+        optimizer = torch.optim.AdamW(params, lr=0.1)
+        scheduler = SCHEDULES[name](optimizer)
+
+        def step():
+            optimizer.step()
+            scheduler.step()
+
+        fast = dyncomp.optimize(step) if compiled else step
+        rates = []
+        for i in range(12):
+            set_gradients(params, i)
+            fast()
+            rates.append(scheduler.get_last_lr()[0])
+        return params, rates
+
+    (expected, rates), (got, ours) = run(False), run(True)
+    assert ours == rates
+    torch.testing.assert_close(got, expected, rtol=2e-6, atol=1e-7)
+    assert dyncomp.stats().graphs <= 3
+    assert dyncomp.stats().graph_breaks == 0
 
 
 def test_hooks_run(fresh):

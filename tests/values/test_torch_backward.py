@@ -191,6 +191,71 @@ def test_a_hook_that_comes_later_is_seen(fresh):
     assert len(seen) == 1
 
 
+def test_hooks_on_the_node_that_accumulates(fresh):
+    """As distributed training registers them; they may come after the step was compiled."""
+
+    def run(compiled):
+        net, seen = model(), []
+        weight = net[0].weight
+
+        def step(x, y):
+            net.zero_grad()
+            loss_of(net, x, y).backward()
+
+        fast = dyncomp.optimize(step, options=CAPTURE) if compiled else step
+        fast(*batch(0))
+        node = weight.view_as(weight).grad_fn.next_functions[0][0]
+        node.register_prehook(lambda grads: seen.append(grads[0].sum()))
+        node.register_hook(lambda *_: seen.append(weight.grad.sum()))
+        for i in range(2):
+            fast(*batch(i))
+        return seen, [p.grad for p in net.parameters()]
+
+    expected = run(False)
+    torch.testing.assert_close(run(True), expected, rtol=1e-5, atol=1e-6)
+    assert len(expected[0]) == 4
+    assert dyncomp.stats().break_reasons == {"autograd": 1}
+
+
+@pytest.mark.parametrize("backend", ["codegen", "aot_eager", "eager"])
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_batches_of_any_size_are_one_graph(fresh, dynamic, backend):
+    def run(compiled):
+        net = model()
+        step = whole(net)
+        fast = dyncomp.optimize(step, fullgraph=True, dynamic=dynamic, backend=backend, options=CAPTURE) if compiled else step
+        losses = []
+        for n in (5, 7, 9, 4, 2, 1):
+            x, y = batch(n)
+            losses.append(fast(x.repeat(2, 1)[:n], y.repeat(2)[:n]))
+        return losses, [p.detach() for p in net.parameters()], [p.grad for p in net.parameters()]
+
+    expected, got = run(False), run(True)
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-6)
+    stats = dyncomp.stats()
+    # Without and with gradients and state, and a batch of one; those that vary join in with dynamic=None.
+    assert stats.graphs <= (3 if dynamic else 4)
+    assert not stats.fallbacks
+
+
+def test_a_symbolic_loss_has_a_used_up_history(fresh):
+    net = model()
+
+    def step(x, y):
+        loss = loss_of(net, x, y)
+        loss.backward()
+        return loss
+
+    fast = dyncomp.optimize(step, fullgraph=True, dynamic=True, options=CAPTURE)
+    for n in (5, 4):
+        x, y = batch(n)
+        loss = fast(x[:n], y[:n])
+        assert loss.requires_grad
+        with pytest.raises(RuntimeError, match="second time"):
+            loss.backward()
+    assert not dyncomp.stats().fallbacks
+
+
 def test_history_from_outside_breaks_by_name(fresh):
     net = model()
     first = torch.nn.Linear(6, 6)

@@ -19,7 +19,7 @@ from dyncomp.codegen.emit.cpp.columns import total_of_row
 from dyncomp.codegen.emit.cpp.facts import Facts
 from dyncomp.codegen.emit.cpp.names import SCALAR, VECTOR, identifier
 from dyncomp.codegen.emit.cpp.values import Values
-from dyncomp.codegen.ir.nodes import Acc, Accumulate, Result
+from dyncomp.codegen.ir.nodes import Acc, Accumulate, Position, Result
 
 _LIMITS = {
     "i8": ("-128", "127"),
@@ -81,8 +81,8 @@ class AccumulatorWriter:
         for name in self.names(acc, block):
             block.add(f"{ctype} {name} = {value};")
             if acc.op.startswith("arg"):
-                position = "I64" if vectors else "i64"
-                block.add(f"{position} {name}_at = {'splat<I64>(-1)' if vectors else '-1'};")
+                place = self._place_type(acc)
+                block.add(f"{place} {name}_at = {f'splat<{place}>(-1)' if vectors else '-1'};")
             if acc.name in self.facts.long:
                 block.add(f"{ctype} {name}_high = {{}}, {name}_low = {{}};")
 
@@ -98,7 +98,7 @@ class AccumulatorWriter:
         masked = block.partial and acc.name in self.facts.split
         if acc.op.startswith("arg"):
             assert stmt.position is not None
-            where = self.values.either(stmt.position, block, copy, vectors)
+            where = self._place(stmt, block, copy, vectors)
             used = "lanes_below<B>(m)" if masked else "splat_mask<B>(true)" if vectors else "true"
             sign = 1 if acc.op == "argmax" else -1
             block.add(f"arg_step<{sign}>({name}, {name}_at, {value}, {where}, {used});")
@@ -107,6 +107,16 @@ class AccumulatorWriter:
         if masked:
             new = f"sel(lanes_below<B>(m), {new}, {name})"
         block.add(f"{name} = {new};")
+
+    def _place_type(self, acc: Acc) -> str:
+        return "i64" if not self.vectors(acc) else "I32" if acc.name in self.facts.narrow else "I64"
+
+    def _place(self, stmt: Accumulate, block: Block, copy: int, vectors: bool) -> str:
+        """Where the element stands by which the accumulator grows."""
+        assert stmt.position is not None
+        if stmt.acc.name in self.facts.narrow and isinstance(stmt.position, Position):
+            return self.values.narrow_position(stmt.position, block, copy)
+        return self.values.either(stmt.position, block, copy, vectors)
 
     def _held(self, acc: Acc, value: str) -> str:
         if held_type(acc) == acc.dtype:
@@ -125,7 +135,7 @@ class AccumulatorWriter:
         acc, name = stmt.acc, f"{identifier(stmt.acc.name)}_0"
         value = self._held(acc, self.values.vector(stmt.value, block, 0))
         if stmt.position is not None:
-            where = self.values.vector(stmt.position, block, 0)
+            where = self._place(stmt, block, 0, True)
             sign = 1 if acc.op == "argmax" else -1
             block.add(f"arg_step<{sign}>({name}, {name}_at, {value}, {where}, lanes_below<B>(1));")
         else:
@@ -183,8 +193,9 @@ class AccumulatorWriter:
         if done not in block.values:
             block.add(f"{ctype} {best} = {neutral(acc)};")
             block.add(f"i64 {best}_at = -1;")
-            for copy in range(self.facts.copies):
-                lanes = f"{base}_{copy}, {base}_{copy}_at"
-                block.add(f"arg_lanes<{sign}>({lanes}, {best}, {best}_at);")
+            copies = [f"{base}_{copy}, {base}_{copy}_at" for copy in range(self.facts.copies)]
+            for other in copies[1:]:
+                block.add(f"arg_join<{sign}>({copies[0]}, {other});")
+            block.add(f"arg_lanes<{sign}>({copies[0]}, {best}, {best}_at);")
             block.values[done] = (best, self.facts.acc_uses(acc))
         return best

@@ -3,6 +3,7 @@
 Facts.uses(value)       variables, accumulators and stored-to buffers that a value depends on
 Facts.lane_wise         accumulators that keep one result a lane (column reductions)
 Facts.split             accumulators that lanes share and combine at the end (row reductions)
+Facts.narrow            those of them that remember places in 32 bits
 Facts.lanes             lanes of one vector: the widest type computed along the vector variable decides
 Facts.flushes(loop)     long float sums to be moved to the second level inside this loop, and after how
 many iterations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Container, Iterator
 
-from dyncomp.codegen.emit.cpp.positions import only_compared
+from dyncomp.codegen.emit.cpp.positions import narrow_places, not_held
 from dyncomp.codegen.ir.index import Index, Var, as_index, hint, substitute, variables
 from dyncomp.codegen.ir.nodes import (
     Acc,
@@ -72,6 +73,7 @@ class Facts:
         self._uses: dict[int, Uses] = {}
         self.lane_wise: set[str] = set()
         self.split: set[str] = set()
+        self.narrow: set[str] = set()
         self._modes(kernel.body, self.vector_is_axis)
         self.lane_bytes, self.lanes = self._lanes(vector_bytes)
         self.copies = self._copies()
@@ -166,14 +168,16 @@ class Facts:
         widest = 1
         values = list(all_values(self.kernel.body, set()))
         statements = [s for s in all_statements(self.kernel.body) if isinstance(s, Accumulate | Store)]
-        asked = only_compared(values, statements, self)
+        self.narrow = narrow_places(statements, self.split)
+        light = not_held(values, statements, self, self.narrow)
         for value in values:
             uses = self.uses(value)
-            if (self.vector in uses.variables or uses.accs & self.lane_wise) and id(value) not in asked:
+            if (self.vector in uses.variables or uses.accs & self.lane_wise) and id(value) not in light:
                 widest = max(widest, SIZE[value.dtype])
         for stmt in all_statements(self.kernel.body):
             if isinstance(stmt, Accumulate) and stmt.acc.name in self.split | self.lane_wise:
-                widest = max(widest, SIZE[stmt.acc.dtype], 8 if stmt.position is not None else 1)
+                place = 0 if stmt.position is None else 4 if stmt.acc.name in self.narrow else 8
+                widest = max(widest, SIZE[stmt.acc.dtype], place)
         return widest, vector_bytes // widest
 
     def _copies(self) -> int:

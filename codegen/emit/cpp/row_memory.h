@@ -1,7 +1,7 @@
 // Memory for one row whose length the call brings: on the stack while it is short, else from the heap.
 #pragma once
 
-#include "vec_types.h"
+#include "vec_memory.h"
 
 extern "C" void *aligned_alloc(unsigned long alignment, unsigned long size);
 extern "C" void free(void *memory);

@@ -16,7 +16,7 @@ from dyncomp.codegen.emit.cpp.block import Block
 from dyncomp.codegen.emit.cpp.facts import Facts, children_first, is_scratch
 from dyncomp.codegen.emit.cpp.names import MEMORY, SCALAR, VECTOR, constant, identifier, index_text
 from dyncomp.codegen.emit.cpp.positions import compared_position, mask_text
-from dyncomp.codegen.ir.index import Index, IndexLike, Var, as_index, coefficient_of, variables
+from dyncomp.codegen.ir.index import Index, IndexLike, Var, as_index, coefficient_of, runs_by_one, variables
 from dyncomp.codegen.ir.nodes import Buffer, Cast, Checked, Const, Load, Op, Position, Result, Value
 from dyncomp.codegen.ir.proofs import as_number
 
@@ -210,16 +210,20 @@ class Values:
         """Number of lanes in use."""
         return str(self.facts.lanes) if not block.partial else "m" if block.copies == 1 else f"m_{copy}"
 
-    def _position(self, index: Index, block: Block, copy: int, varying: bool) -> str:
+    def narrow_position(self, position: Position, block: Block, copy: int) -> str:
+        """A position below 2^31 in lanes of 32 bits."""
+        return self._position(position.index, block, copy, varying=True, lanes="I32")
+
+    def _position(self, index: Index, block: Block, copy: int, varying: bool, lanes: str = "I64") -> str:
         if not varying:
             return f"(i64)({index_text(index, self.names(block, 0))})"
         stride = Stride.of(index, self.facts.vector)
         if stride.step is None:
             text = index_text(index, self.names(block, copy, "l"))
-            return f"lanes_of<I64>([&](int l) -> i64 {{ return {text}; }})"
+            return f"lanes_of<{lanes}>([&](int l) -> i64 {{ return {text}; }})"
         base = index_text(index, self.names(block, copy))
         step = "" if stride.step == 1 else f" * ({index_text(as_index(stride.step), {})})"
-        return f"splat<I64>({base}) + iota<I64>(){step}"
+        return f"splat<{lanes}>({base}) + iota<{lanes}>(){step}"
 
     def _load(self, value: Load, block: Block, copy: int, varying: bool) -> str:
         pointer = identifier(value.buffer.name)
@@ -259,14 +263,19 @@ class Values:
             if step == 1 or (step == 2 and not block.partial and not lane_guard):
                 at = self._offset(value, block, copy, "", varying_dynamic=False)
                 text = self._strided(name, f"{pointer} + ({at})", step, block, lane_guard, guard, copy)
+            elif step == -1 and not block.partial and not lane_guard:
+                at = self._offset(value, block, copy, "", varying_dynamic=False)
+                text = f"load_backwards<{name}>({pointer} + ({at}))"
             else:
                 at = self._offset(value, block, copy, "l", varying_dynamic=True)
                 body = f"[&](int l) -> i64 {{ return {at}; }}"
+                assert self.facts.vector is not None
+                how = "load_run" if not loose and runs_by_one(value.index, self.facts.vector) else "gather"
                 if lane_guard and guard is not None:
                     mask = self.vector(guard, block, copy)
-                    text = f"gather_where<{name}>({pointer}, {mask}, {lanes}, {body})"
+                    text = f"{how}_where<{name}>({pointer}, {mask}, {lanes}, {body})"
                 else:
-                    text = f"gather<{name}>({pointer}, {lanes}, {body})"
+                    text = f"{how}<{name}>({pointer}, {lanes}, {body})"
         if guard is None or lane_guard:
             return text
         return f"({self.scalar(guard, block)} ? {text} : {name}{{}})"

@@ -139,18 +139,32 @@ template <int Sign, class V, class P, class K> AI void arg_step(V &best, P &at, 
   best = sel(take, v, best);
   at = sel(take, where, at);
 }
-template <int Sign, class V, class P> AI void arg_merge(V &best, P &at, V v, P where) {
-  if constexpr (lanes<V> == 1) {
-    if (where < 0) return;
-    bool nan = false, old = false;
-    if constexpr (is_float<V>) nan = v != v, old = best != best;
-    bool better = nan ? (!old || where < at) : (!old && (Sign > 0 ? v > best : v < best));
-    bool equal = !nan && !old && v == best && where < at;
-    if (at < 0 || better || equal) best = v, at = where;
+// The same for two candidates a lane, in any order.
+template <int Sign, class V, class P> AI void arg_join(V &best, P &at, V v, P where) {
+  typedef sint<P> K;
+  K better = as_mask<K>(Sign > 0 ? v > best : v < best), equal = as_mask<K>(v == best);
+  if constexpr (is_float<V>) {
+    const K nan = as_mask<K>(v != v), old = as_mask<K>(best != best);
+    better = (better | nan) & ~old;
+    equal = equal | (nan & old);
   }
+  const K take = (better | (equal & (where < at)) | (at < P{})) & (where >= P{});
+  best = sel(take, v, best);
+  at = sel(take, where, at);
 }
-template <int Sign, class V, class P> AI void arg_lanes(V v, P where, elem<V> &best, elem<P> &at) {
-  for (int l = 0; l < lanes<V>; l++) arg_merge<Sign>(best, at, lane(v, l), lane(where, l));
+// The best of the lanes; at: where it stands, -1 without any candidate.
+template <int Sign, class V, class P> AI void arg_lanes(V v, P where, elem<V> &best, i64 &at) {
+  typedef sint<P> K;
+  K found = where >= P{};
+  const elem<V> limit = best;
+  const V candidates = sel(found, v, splat<V>(limit));
+  const elem<V> top = Sign > 0 ? max_lanes(candidates) : min_lanes(candidates);  // nan, if there is one
+  if (top == top) found = found & as_mask<K>(v == splat<V>(top));
+  else found = found & as_mask<K>(v != v);
+  if (!any_lane(found)) return;
+  const P first = splat<P>(min_lanes(sel(found, where, splat<P>((elem<P>)(~0ul >> (65 - 8 * sizeof(elem<P>)))))));
+  at = first[0];
+  best = v[__builtin_ctzl(lane_bits((K)(found & (where == first))))];  // zeros of both signs are equal
 }
 
 // i64 in [-extent, extent) made >= 0. Out of range in a used lane: the flag is set and the lane reads element 0.

@@ -5,7 +5,7 @@
 // for this file by iteratively reweighted least squares; the reductions around them are the classical ones, named
 // where they stand. Every function is named v_<operation of the loop IR> and takes scalars too.
 #pragma once
-#include "vec_types.h"
+#include "vec_tables.h"
 
 extern "C" {
 double exp(double), exp2(double), expm1(double), log(double), log1p(double), log2(double), log10(double), sin(double),
@@ -17,60 +17,6 @@ float sinf(float), cosf(float), fmodf(float, float), nextafterf(float, float), f
 }
 
 // ---- building blocks ------------------------------------------------------------------------------------------------
-
-template <class V> AI V fma_(V a, V b, V c) {
-  typedef elem<V> T;
-#ifdef __AVX512F__
-  if constexpr (sizeof(V) == 64 && sizeof(T) == 4) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
-  else if constexpr (sizeof(V) == 64) return __builtin_ia32_vfmaddpd512_mask(a, b, c, -1, 4);
-  else
-#endif
-#ifdef __FMA__
-  if constexpr (sizeof(V) == 32 && sizeof(T) == 4) return __builtin_ia32_vfmaddps256(a, b, c);
-  else if constexpr (sizeof(V) == 32) return __builtin_ia32_vfmaddpd256(a, b, c);
-  else if constexpr (sizeof(V) == 16 && sizeof(T) == 4) return __builtin_ia32_vfmaddps(a, b, c);
-  else if constexpr (sizeof(V) == 16) return __builtin_ia32_vfmaddpd(a, b, c);
-  else if constexpr (lanes<V> == 1 && sizeof(T) == 4) return __builtin_fmaf(a, b, c);
-  else if constexpr (lanes<V> == 1) return __builtin_fma(a, b, c);
-  else
-#endif
-    return a * b + c;  // good enough for polynomials; whatever needs a true fma says so
-}
-#ifdef __FMA__
-constexpr bool HAS_FMA = true;
-#else
-constexpr bool HAS_FMA = false;
-#endif
-
-// The machine's own minimum and maximum: b where either is nan.
-template <class V> AI V machine_min(V a, V b) {
-#if defined(__AVX512F__) && !defined(__clang__)
-  if constexpr (sizeof(V) == 64 && same<elem<V>, float>) return __builtin_ia32_minps512_mask(a, b, a, -1, 4);
-  else
-#endif
-#if defined(__AVX__) && !defined(__clang__)
-  if constexpr (sizeof(V) == 32 && same<elem<V>, float>) return __builtin_ia32_minps256(a, b);
-  else
-#endif
-    return sel(a < b, a, b);
-}
-template <class V> AI V machine_max(V a, V b) {
-#if defined(__AVX512F__) && !defined(__clang__)
-  if constexpr (sizeof(V) == 64 && same<elem<V>, float>) return __builtin_ia32_maxps512_mask(a, b, a, -1, 4);
-  else
-#endif
-#if defined(__AVX__) && !defined(__clang__)
-  if constexpr (sizeof(V) == 32 && same<elem<V>, float>) return __builtin_ia32_maxps256(a, b);
-  else
-#endif
-    return sel(a > b, a, b);
-}
-
-template <class V, class T> AI V cst(T x) { return splat<V>((elem<V>)x); }
-
-// c0 + x * (c1 + x * (c2 + ...)), constants lowest first.
-template <class V, class C> AI V poly(V x, C c0) { return cst<V>(c0); }
-template <class V, class C, class... Rest> AI V poly(V x, C c0, Rest... rest) { return fma_(poly(x, rest...), x, cst<V>(c0)); }
 
 // f on each lane.
 template <class V, class Fn> AI V each(V x, Fn f) {
@@ -123,18 +69,6 @@ template <class F, class Fn> AI F in_double(F x, F y, Fn f) {
 }
 #define IN_DOUBLE [](auto d) __attribute__((always_inline))
 #define IN_DOUBLE2 [](auto d, auto e) __attribute__((always_inline))
-template <class V> constexpr bool is_f32 = same<elem<V>, float>;
-
-template <class V> AI V v_abs(V x) {
-  if constexpr (is_float<V>) return bits<V>(bits<uint_<V>>(x) & (~(elem<uint_<V>>)0 >> 1));
-  else if constexpr (same<elem<V>, u8>) return x;
-  else {
-    uint_<V> u = bits<uint_<V>>(x);
-    return sel(x < V{}, bits<V>((uint_<V>)(uint_<V>{} - u)), x);
-  }
-}
-template <class V> AI uint_<V> sign_bit(V x) { return bits<uint_<V>>(x) & ((elem<uint_<V>>)1 << (8 * sizeof(elem<V>) - 1)); }
-template <class V> AI V v_copysign(V mag, V sign) { return bits<V>(bits<uint_<V>>(v_abs(mag)) | sign_bit(sign)); }
 template <class V> AI mask<V> v_signbit(V x) { return as_mask<mask<V>>(sign_bit(x) != uint_<V>{}); }
 template <class V> AI mask<V> v_isnan(V x) { return as_mask<mask<V>>(x != x); }
 template <class V> AI mask<V> v_isinf(V x) { return as_mask<mask<V>>(v_abs(x) == cst<V>(__builtin_inf())); }
@@ -284,6 +218,7 @@ template <class V> AI V v_sigmoid(V x) {
 }
 template <class V> AI V v_tanh(V x) {
   if constexpr (!is_f32<V>) return each(x, [](double a) { return tanh(a); });
+  else if constexpr (HAS_TABLES) return by_table(x, 12.0f, TANH);
   else {
     V a = v_abs(x), s = x * x, t = machine_min(cst<V>(10), a);
     V e = exp_inside(t + t);
@@ -559,6 +494,7 @@ template <class V> AI V v_atanh(V x) {
 // |x| <= 0.84: odd polynomial. Beyond: 1 - exp(-P(|x|)), where P fits -log(erfc) (the form is N. Juffa's).
 template <class V> AI V v_erf(V x) {
   if constexpr (!is_f32<V>) return each(x, [](double a) { return erf(a); });
+  else if constexpr (HAS_TABLES) return by_table(x, 4.0f, ERF);
   else {
     V a = v_abs(x), s = x * x;
     V small = fma_(poly(s, 0.128379166f, -0.376125932f, 0.112829164f, -0.02680986f, 0.00506260898f, -0.00063801097f), x, x);

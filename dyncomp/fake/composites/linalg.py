@@ -99,3 +99,8 @@ def _bilinear(x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, bias: Any 
     result = aten._trilinear.default(rows, weight, others, [1, 3], [0], [1, 2], [2, 3])
     result = result.reshape([*x.shape[:-1], weight.shape[0]])
     return result if bias is None else result + bias
+
+
+@form("chain_matmul")
+def _chain_of_matrices(matrices: Sequence[torch.Tensor]) -> Any:
+    return _multi_dot(matrices) if all(t.dim() == 2 for t in matrices) else NotImplemented

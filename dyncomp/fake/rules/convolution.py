@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from dyncomp.fake.promotion import FLOATS_INTEGERS
-from dyncomp.fake.registry import rule
+from dyncomp.fake.registry import layout, rule
 from dyncomp.fake.tensor import TensorMeta
 from dyncomp.shape.layout import Ints, channels_last_strides, contiguous_strides, has_channels_last_order, numel
 from dyncomp.shape.symbolic import is_symbolic
@@ -89,6 +90,47 @@ def _gives_channels_last(
     if any(map(is_symbolic, (*image[0], *image[1], *kernel[0], *kernel[1]))):
         return _at_all_sizes(image[0], kernel[0], last, dilation, ask)
     return ask(image, kernel)
+
+
+@layout("convolution_backward")
+def _convolution_backward(
+    result: Any, grad: TensorMeta, x: TensorMeta, weight: TensorMeta, bias_sizes: Any, stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
+    output_mask: Sequence[bool],
+) -> Any:  # fmt: skip
+    """A kernel of one element is row-major and channels last at once, so its gradient comes out as oneDNN happens to have computed
+    it, which depends on the machine: the operation itself is asked.
+    """
+    found = result[1]
+    if found is None or x.device.type != "cpu" or found.ndim not in (4, 5):
+        return result
+    if any(type(n) is not int or n != 1 for n in found.shape[2:]) or found.strides[-1] is found.strides[1]:
+        return result
+    kernel = tuple([int(_hint(n)) for n in found.shape])
+    channels = kernel[0] if transposed else kernel[1] * groups
+    image = (min(int(_hint(x.shape[0])), 2), channels, *[min(int(_hint(n)), 16) for n in x.shape[2:]])
+    settings = tuple([tuple(s) for s in (stride, padding, dilation, output_padding)])
+    if not _gives_row_major_kernels(image, kernel, x.dtype, settings, transposed, groups):
+        return result
+    row_major = TensorMeta(found.shape, contiguous_strides(found.shape), found.dtype, found.device)
+    return type(result)((result[0], row_major, result[2]))
+
+
+@functools.cache
+def _gives_row_major_kernels(
+    image: Ints, kernel: Ints, dtype: torch.dtype, settings: tuple[Ints, ...], transposed: bool, groups: int
+) -> bool:
+    """As the gradient of a kernel of one element, for an image that is channels last."""
+    last = torch.channels_last if len(image) == 4 else torch.channels_last_3d
+    stride, padding, dilation, output_padding = map(list, settings)
+    with torch._C._DisableTorchDispatch(), torch._C._AutoDispatchBelowAutograd(), torch._C._DisablePythonDispatcher():
+        x = torch.zeros(image, dtype=dtype).to(memory_format=last)
+        weight = torch.zeros(kernel, dtype=dtype)
+        y = torch.convolution(x, weight, None, stride, padding, dilation, transposed, output_padding, groups)
+        gradients = torch.ops.aten.convolution_backward.default(
+            y, x, weight, None, stride, padding, dilation, transposed, output_padding, groups, [False, True, False]
+        )
+    return tuple(gradients[1].stride()) == contiguous_strides(kernel)
 
 
 def _at_all_sizes(

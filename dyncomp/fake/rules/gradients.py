@@ -94,6 +94,28 @@ def _layer_norm(
     return tuple([_row_major(t.shape, t) for t in (x, weight, bias)])
 
 
+@rule("native_group_norm_backward")
+def _group_norm(
+    grad: TensorMeta, x: TensorMeta, mean: TensorMeta, rstd: TensorMeta, weight: Any, n: int, c: int, hw: int, group: int,
+    output_mask: Sequence[bool],
+) -> tuple[TensorMeta | None, ...] | None:  # fmt: skip
+    if x.device.type != "cpu" or not _agree(grad, x) or not _agree(mean, rstd) or weight is None and any(output_mask[1:]):
+        return None
+    if weight is not None and not (_agree(weight) and weight.dtype is x.dtype and weight.device == x.device):
+        return None
+    return tuple([_row_major(t.shape, t) if asked else None for t, asked in zip((x, weight, weight), output_mask, strict=True)])
+
+
+@rule("mse_loss_backward smooth_l1_loss_backward huber_loss_backward")
+def _loss(grad: TensorMeta, x: TensorMeta, target: TensorMeta, reduction: int, *args: Any) -> TensorMeta | None:
+    """Eager fills row-major zeros of the input's shape, whatever the layouts are."""
+    if not (x.dtype is target.dtype is grad.dtype) or x.dtype not in FLOATS or not (x.device == target.device == grad.device):
+        return None
+    if not _equal(x.shape, target.shape) or not (_equal(grad.shape, x.shape) or reduction != 0 and grad.shape == ()):
+        return None
+    return _row_major(x.shape, x)
+
+
 @rule("nll_loss_backward")
 def _nll_loss(
     grad: TensorMeta,

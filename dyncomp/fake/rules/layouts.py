@@ -61,7 +61,7 @@ register_layout("_prelu_kernel frexp.Tensor", _like_first, elementwise=True)
 register_layout("randint_like randint_like.low_dtype index_put fill.Scalar fill.Tensor", _like_first)
 register_layout(
     "masked_fill.Scalar masked_fill.Tensor diag_embed renorm grid_sampler_2d grid_sampler_3d "
-    "isin.Tensor_Tensor isin.Tensor_Scalar "
+    "isin.Tensor_Tensor isin.Tensor_Scalar im2col col2im "
     "normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor",
     _filled,
 )

@@ -97,7 +97,14 @@ def _expand(x: TensorMeta, size: Sequence[int], *, implicit: bool = False) -> Te
             shape.append(wanted)
             strides.append(select(wanted == have, stride, 0))
             continue
-        if wanted < 0 or wanted != have != 1:
+        if wanted < 0:
+            return None
+        if type(have) is int and have == 1 and type(stride) is int and stride == 0:
+            shape.append(wanted)
+            strides.append(0)
+            spread = True
+            continue
+        if wanted != have != 1:
             return None
         shape.append(wanted)
         spread = spread or wanted != have

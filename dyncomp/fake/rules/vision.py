@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from dyncomp.fake.registry import register, rule
+from dyncomp.fake.rules.like import preserved
 from dyncomp.fake.tensor import TensorMeta
 from dyncomp.shape.layout import (
     assumed,
@@ -93,7 +94,11 @@ def _pixel_shuffle(x: TensorMeta, factor: int) -> TensorMeta | None:
 
 @rule("pixel_unshuffle")
 def _pixel_unshuffle(x: TensorMeta, factor: int) -> TensorMeta | None:
-    if x.ndim != 4 or factor <= 0 or x.shape[2] % factor or x.shape[3] % factor or 0 in x.shape or x.device.type != "cpu":
+    if x.ndim < 3 or factor <= 0 or x.shape[-2] % factor or x.shape[-1] % factor or x.device.type != "cpu":
+        return None
+    if 0 in x.shape:
+        return preserved(x)  # eager gives a copy, as it is
+    if x.ndim != 4:
         return None
     shape = (x.shape[0], x.shape[1] * factor * factor, x.shape[2] // factor, x.shape[3] // factor)
     return TensorMeta(shape, suggested_strides(shape, x.shape, x.strides), x.dtype, x.device)

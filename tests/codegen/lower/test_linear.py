@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from dyncomp.codegen.compile import compile_graph
+from dyncomp.codegen.lower import linear
 from tests.codegen.graphs import assert_close, flat, trace
 
 F = torch.nn.functional
@@ -14,6 +15,11 @@ pytestmark = pytest.mark.skipif(
     not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")),
     reason="this torch has no oneDNN",
 )
+
+
+@pytest.fixture(autouse=True)
+def elsewhere_than_on_intel(monkeypatch):
+    monkeypatch.setattr(linear, "_mkl_is_at_home", lambda: False)
 
 
 @torch.no_grad()
@@ -49,3 +55,11 @@ def test_what_stays_with_aten():
 def test_switched_off():
     with torch.backends.mkldnn.flags(enabled=False):
         assert not uses_onednn(F.linear, R(16, 512), R(1024, 512))
+
+
+def test_where_mkl_is_at_home(monkeypatch):
+    """There only large matrices that lie transposed, as nn.Linear's do, gain."""
+    monkeypatch.setattr(linear, "_mkl_is_at_home", lambda: True)
+    assert uses_onednn(F.linear, R(16, 1024), R(2048, 1024), R(2048))
+    assert not uses_onednn(F.linear, R(16, 512), R(1024, 512), R(1024))
+    assert not uses_onednn(lambda x, w, b: torch.addmm(b, x, w), R(16, 1024), R(1024, 2048), R(2048))

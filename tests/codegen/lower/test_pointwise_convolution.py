@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dyncomp
-from dyncomp.codegen.lower import pointwise_convolution
+from dyncomp.codegen.lower import linear, pointwise_convolution
 from tests.codegen.graphs import schedule_of
 from tests.train.train_checks import check_function
 
@@ -92,6 +92,7 @@ def test_others_are_left_to_aten(function):
 
 def test_where_it_pays(monkeypatch):
     monkeypatch.undo()
+    monkeypatch.setattr(linear, "_mkl_is_at_home", lambda: False)
     few, many = (torch.randn(4, 512, s, s) for s in (3, 40))
     w = torch.randn(1024, 512, 1, 1)
     assert names(F.conv2d, few, w) == ["mkldnn::_linear_pointwise"]

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 import dyncomp
 from dyncomp import config
 from dyncomp.codegen.lower import graph, pointwise_convolution
+from dyncomp.fake.rules import convolution
 from tests.support import assert_same
 
 
@@ -94,6 +95,18 @@ def test_convolutions_as_products(made, name):
     torch.manual_seed(0)
     train(function, [torch.randn(12, 8, 1, 1, requires_grad=True), torch.randn(12, requires_grad=True)], images(*IMAGES))
     assert made.count("aten.convolution.default") == made.count("aten.convolution_backward.default") == count
+
+
+@pytest.mark.parametrize("row_major", [False, True])
+def test_gradients_of_kernels_of_one_element_lie_as_onednn_lays_them_out_here(made, monkeypatch, row_major):
+    """Which of two equal layouts that is depends on the machine, so the operation is asked; products follow its answer."""
+    monkeypatch.setattr(convolution, "_gives_row_major_kernels", lambda *args: row_major)
+    function, _ = CONVOLUTIONS["channels last"]
+    fast = dyncomp.optimize(function, dynamic=True)
+    weight, bias = torch.randn(12, 8, 1, 1, requires_grad=True), torch.randn(12, requires_grad=True)
+    (gradient,) = torch.autograd.grad(fast(torch.randn(2, 8, 6, 6), weight, bias).sum(), weight)
+    assert "aten.convolution_backward.default" in made
+    assert gradient.stride() == ((8, 1, 1, 1) if row_major else (8, 1, 8, 8))
 
 
 def test_what_sizes_do_not_decide_is_left_to_aten(made):

@@ -1,0 +1,118 @@
+// One call of a compiled function that autograd goes through: what it keeps for its backwards, and what they have used up.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "executor/training.h"
+
+namespace dyncomp::executor {
+
+class CompiledCall {
+ public:
+  using Gradients = torch::autograd::variable_list;
+
+  explicit CompiledCall(TrainingPtr training)
+      : training_(std::move(training)), used_(training_->keepers.size()), ended_(training_->differentiable.size()),
+        exits_(training_->exits.size()), entries_(training_->differentiable.size()) {}
+
+  // Keeps what backwards need. `values`: what the forward returned. Called once the outputs have their history.
+  void keep(const Values& given, const std::vector<at::Tensor>& values, at::Tensor generator_state);
+
+  // ---- called by the nodes
+
+  // The only output's gradient has come; the gradients of `requiring`.
+  Gradients pass(const torch::autograd::Node& node, Gradients&& gradients);
+  // The gradient of one of several outputs has come, in the graph task that runs.
+  void arrive(int place, const at::Tensor& gradient);
+  // The gradients of an exit's inputs, for those of its outputs.
+  Gradients leave(const torch::autograd::Node& node, std::size_t exit, Gradients&& gradients);
+  void set_exit(std::size_t exit, const torch::autograd::Node* node);
+  void set_entry(int place, const torch::autograd::Node* node);
+  // No backward will come from this output any more.
+  void end_output(int place);
+
+  // ---- for who runs the backward in another way
+
+  const Training& program() const { return *training_; }
+  // A new tuple of what the backward is given before the gradients.
+  py::tuple saved_objects();
+  bool has_saved_hooks() const;
+  // All gradients for those of the differentiable outputs, outside of any graph task.
+  Gradients run_alone(Gradients gradients);
+  // A backward from these outputs to these inputs has run, and its graph is not retained.
+  void release(const Bits& outputs, const Bits& inputs);
+
+ private:
+  // A backward that goes through this call.
+  struct Run {
+    Gradients gradients;  // by differentiable output, until no other is to come
+    std::vector<const void*> came;  // the same, to compare with
+    Bits arrived;
+    std::vector<std::optional<Gradients>> results;  // by exit, until it is asked
+    Bits using_up;        // the keepers that it goes through
+  };
+  // What a backward is asked for.
+  struct Asked {
+    Gradients gradients;  // by differentiable output
+    Bits arrived;         // outputs whose nodes have run
+    Bits wanted;          // positions in `requiring`
+    Bits before;          // the keepers that the same backward has used up
+    bool last;            // nothing is kept for another backward
+  };
+
+  std::shared_ptr<Run> run_here(bool make);
+  Gradients compute(Asked& asked);
+  Gradients run(Asked& asked, const std::vector<bool>& pattern, const Bits& keepers);
+  Gradients rerun(const Asked& asked, bool create_graph);
+  void follow(const py::tuple& raw);
+  Gradients spread(PyObject* results) const;
+  const Backward* prepare(const std::vector<bool>& pattern, Bits wanted) const;
+  bool covers_all(const std::vector<bool>& pattern, const Bits& wanted) const;
+  Bits keepers_of(const Bits& outputs, const Bits& inputs) const;
+  void check_unused(const Bits& keepers, const Bits& before) const;
+  void check_outputs(const Bits& arrived, const Bits& wanted) const;
+  void use_up(const Bits& keepers);
+  void free_what_nothing_needs();
+  bool is_spent() const;
+  std::vector<bool> unneeded() const;
+  std::optional<Values> unpack_saved(const Backward& backward);
+  Values with_numbers(std::vector<at::Tensor> tensors) const;
+
+  TrainingPtr training_;
+  // Guarded by the interpreter's lock.
+  std::vector<torch::autograd::SavedVariable> saved_;
+  std::vector<bool> gone_;           // by saved value: nothing needs it any more
+  std::vector<at::Tensor> inputs_;   // for a backward that is itself differentiated
+  std::vector<PlacedNumber> numbers_;  // those among the inputs
+  std::vector<uint32_t> versions_;
+  struct Version {
+    c10::VariableVersion counter;
+    uint32_t version;
+    std::vector<int64_t> sizes;
+    at::ScalarType dtype;
+    bool on_cuda;
+    std::size_t watched;  // in `Training::watched`
+  };
+  std::vector<Version> watched_;
+  at::Tensor generator_state_;
+  // In eager each operation gives up what it keeps when a backward has gone through it, so what one backward was not asked for may
+  // still be there for another.
+  Bits used_;   // keepers
+  Bits ended_;  // outputs that no backward can come from any more
+  int reading_ = 0;  // how many are unpacking what is kept: nothing is freed meanwhile
+  bool kept_ = false, free_later_ = false;
+
+  std::mutex runs_mutex_;
+  std::vector<const torch::autograd::Node*> exits_, entries_;  // the nodes; null where there is none any more
+  std::vector<std::pair<int, std::weak_ptr<Run>>> runs_;       // by graph task, which owns them
+};
+
+}  // namespace dyncomp::executor

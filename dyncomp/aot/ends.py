@@ -1,0 +1,100 @@
+"""What eager's history of some results is like: which inputs each leads to, and which nodes on the way keep values.
+
+    h = x.exp(); a = h.sum() * w; b = h + y     ->     reach:    a -> x, w    b -> x, y
+                                                       keepers:  exp (a, b -> x), mul (a -> x, w)
+
+A backward uses up the nodes that keep values on its way from its results to the inputs that it is asked for; another one that comes to
+one of them raises.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import GradientEdge
+
+
+@dataclasses.dataclass
+class Ends:
+    """Sets are whole numbers, a bit an element; results and inputs go by their positions.
+
+    `reach`: by result, its inputs. `keepers`: (results, inputs) of nodes that keep values, equal ones once. `order`: the results,
+    oldest history first.
+    """
+
+    reach: list[int]
+    keepers: list[tuple[int, int]]
+    order: list[int]
+
+
+def ends_of(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> Ends:
+    """`inputs`: tensors that require grad, or their gradient edges; what lies behind them is not looked at."""
+    leaves: dict[int, int] = {}
+    below: dict[Any, int] = {}  # by node: the inputs
+    for place, one in enumerate(inputs):
+        if isinstance(one, GradientEdge):
+            below[one.node] = below.get(one.node, 0) | 1 << place
+        else:
+            leaves[id(one)] = leaves.get(id(one), 0) | 1 << place
+    order = _users_first([result.grad_fn for result in results], set(below))
+    for node in reversed(order):
+        bits = leaves.get(id(node.variable), 0) if hasattr(node, "variable") else 0
+        for parent, _ in node.next_functions:
+            bits |= below.get(parent, 0)
+        below[node] = bits
+    above: dict[Any, int] = {}  # by node: the results
+    reach = []
+    for number, result in enumerate(results):
+        above[result.grad_fn] = above.get(result.grad_fn, 0) | 1 << number
+        reach.append(below[result.grad_fn])
+    for node in order:
+        for parent, _ in node.next_functions:
+            above[parent] = above.get(parent, 0) | above[node]
+    with torch._C._DisableTorchDispatch():  # looking at what a node keeps calls `detach`
+        keepers = {(above[node], below[node]) for node in order if below[node] and _keeps_values(node)}
+    ages = sorted(range(len(results)), key=lambda number: results[number].grad_fn._sequence_nr())  # type: ignore[union-attr]
+    return Ends(reach, sorted(keepers), ages)
+
+
+def _users_first(roots: Sequence[Any], behind: set[Any]) -> list[Any]:
+    """The nodes below `roots`, but for `behind` and what only they lead to, each after all that use it."""
+    found: set[Any] = set(behind)
+    order: list[Any] = []
+    for root in roots:
+        if root in found:
+            continue
+        found.add(root)
+        stack = [(root, iter(root.next_functions))]
+        while stack:
+            node, rest = stack[-1]
+            for parent, _ in rest:
+                if parent is not None and parent not in found:
+                    found.add(parent)
+                    stack.append((parent, iter(parent.next_functions)))
+                    break
+            else:
+                order.append(node)
+                stack.pop()
+    return order[::-1]
+
+
+def _keeps_values(node: Any) -> bool:
+    """True if the node cannot run twice. Torch's own show what they keep; of writes to views it is hidden."""
+    if node.name().endswith("CopySlices"):
+        return True
+    lists = not isinstance(node, BackwardCFunction)  # an empty list is given up too
+    for name in _saved_names(node.__class__):
+        kept = getattr(node, f"_raw_{name}")
+        if (lists or kept) if isinstance(kept, tuple) else getattr(node, f"_{name}") is not None:
+            return True
+    return False
+
+
+@functools.cache
+def _saved_names(node: type) -> tuple[str, ...]:
+    return tuple([name.removeprefix("_raw_") for name in dir(node) if name.startswith("_raw_saved_")])

@@ -289,14 +289,12 @@ def _solve(candidate: _Candidate, read: Indices, home: Indices, shape: Shape) ->
     """The mapping that makes a read at `read` (in the candidate's variables) the read at `home`; None if
     there is no plain one."""
     mapping: Mapping = {}
-    for wanted, have in zip(read, home, strict=True):
-        if (
-            len(wanted.terms) == 1
-            and wanted.const == 0
-            and wanted.terms[0][1] == 1
-            and isinstance(wanted.terms[0][0], Var)
-        ):
-            if mapping.setdefault(wanted.terms[0][0], have) != have:
+    for wanted, have, extent in zip(read, home, shape, strict=True):
+        atom = wanted.terms[0][0] if len(wanted.terms) == 1 else None
+        if isinstance(atom, Var) and wanted.const == 0 and wanted.terms[0][1] == 1:
+            if atom.extent != extent:  # a guarded read, of a part or beyond the end: the tensor's loops are other ones
+                return None
+            if mapping.setdefault(atom, have) != have:
                 return None
         elif not wanted.is_const or wanted != have:
             mapping = {}

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dyncomp import api
+from dyncomp._frame import _core
 from dyncomp.driver import CompileRecord
 from dyncomp.errors import REASONS, BreakRecord
 from dyncomp.interp.number_report import NumberReport
@@ -118,16 +119,25 @@ def _plain(frame: CompileRecord) -> dict[str, Any]:
     return plain
 
 
+def _options_of(fn: Any, target: Any) -> dict[str, Any]:
+    """What decides how something optimised is captured (`fullgraph` would only turn breaks into errors)."""
+    if fn is target and not isinstance(fn, _core.Dispatcher):
+        return {}
+    context = api.context_of(fn)
+    return {"backend": context.backend, "dynamic": context.dynamic, "options": dict(context.options) or None}
+
+
 def explain(fn: Callable[..., Any], **options: Any) -> Callable[..., Explanation]:
     """Returns a function that calls `fn` once under a fresh capture and returns the Explanation.
 
-    Takes the options of `optimize`. Compiled code of other calls is neither used nor replaced.
+    Takes the options of `optimize`; what `optimize` returned is explained with its own, where none are given in their place.
+    Compiled code of other calls is neither used nor replaced.
     """
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
         frames: list[CompileRecord] = []
         target = original_of(fn)
-        fast = api.optimize(target, **options)
+        fast = api.optimize(target, **{**_options_of(fn, target), **options})
         context = api.context_of(fast)
         context.observers.append(frames.append)
         result = fast(*args, **kwargs)

@@ -1,5 +1,6 @@
 import json
 
+import pytest
 import torch
 
 import dyncomp
@@ -32,3 +33,21 @@ def test_explain_leaves_other_code_alone(fresh):
     graphs = dyncomp.stats().graphs
     fast(torch.ones(1, 2))
     assert dyncomp.stats().graphs == graphs
+
+
+@pytest.mark.parametrize("wrap", [lambda fn: fn, lambda fn: Calls(fn)], ids=["function", "module"])
+def test_what_was_optimised_is_explained_with_its_options(fresh, wrap):
+    fast = dyncomp.optimize(wrap(lambda x: x * x.shape[0]), dynamic=True, backend="eager")
+    (frame,) = dyncomp.explain(fast)(torch.ones(5)).frames
+    assert "symbolic" in str(frame.numbers[0])
+    (frame,) = dyncomp.explain(fast, dynamic=False)(torch.ones(5)).frames
+    assert "symbolic" not in str(frame.numbers[0])
+
+
+class Calls(torch.nn.Module):
+    def __init__(self, fn):
+        super().__init__()
+        self.fn = fn
+
+    def forward(self, x):
+        return self.fn(x)

@@ -154,3 +154,18 @@ def test_rotary_halves_keep_plain_indices():
 
     kernel = only(rotate, R(8, 64), R(8, 16), R(8, 16))
     assert "%" not in print_kernel(kernel)
+
+
+def test_a_part_beyond_the_end_has_loops_of_its_own():
+    """12 x 4 and 16 x 3 are as many elements; the second reads the first, where it is long enough."""
+
+    def parts(x):
+        whole = x * 2
+        return whole, torch.cat([whole[:, :3] + 1, torch.zeros(4, 3)])
+
+    x = R(12, 4)
+    assert_close(flat(run_interpreted(parts, x)), flat(parts(x)))
+    assert_close(
+        flat(run_interpreted(lambda x: (x + 1, F.pad(x + 1, (0, -1, 0, 4)) * 2), x)),
+        flat((x + 1, F.pad(x + 1, (0, -1, 0, 4)) * 2)),
+    )

@@ -23,6 +23,7 @@ cdef extern from "executor/history.h" namespace "dyncomp::executor":
     object call_history(object steps, Py_ssize_t index, object given, bint run)
     object kept_by_history(object steps, object objects, object readers)
     bint release_history(object steps) except False
+    object c_release_node "dyncomp::executor::release_node"(object node)
     object retain_history(object steps, Py_ssize_t index, Py_ssize_t place, object gradient)
 
 cdef extern from "executor/leaf_hooks.h" namespace "dyncomp::executor":
@@ -170,6 +171,11 @@ def backward_kept(steps, list objects not None, readers):
 def backward_release(steps):
     """Lets the nodes of a walk free what they keep, as after a backward without retain_graph."""
     release_history(steps)
+
+
+def release_node(node):
+    """Lets a node of torch's own (a `grad_fn`) free what it keeps, as after a backward."""
+    c_release_node(node)
 
 
 def backward_retain(steps, index, place, gradient):

@@ -318,6 +318,7 @@ def reset() -> None:
     """Drops all compiled code and counters. Optimised modules and functions stay usable and compile again."""
     _core.reset()
     interp.forget_sizes()
+    interp.forget_failures()
     engine.forget()
     _region_contexts.clear()
     counters.clear()

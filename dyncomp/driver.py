@@ -225,11 +225,18 @@ def _compile_or_fall_back(
             raise
         return _internal_failure(func, owner, error)
     except RecursionError:
-        raise
+        return _too_deep(func, owner)
     except Exception as error:  # noqa: BLE001 - any bug of ours must not kill the user's run
         return _internal_failure(func, owner, error)
     finally:
         counters.add("compile_seconds", time.perf_counter() - start)
+
+
+def _too_deep(func: types.FunctionType, owner: CompileContext) -> Any:
+    """Tracing needs more of Python's stack than the program does: deep data, or a call near the limit. Plain Python raises the
+    program's own RecursionError where there is one. Now and then is no reason to leave a function alone for good."""
+    counters.add_fallback("recursion-limit")
+    return _core.EAGER_ONCE if owner.once(f"deep:{id(func.__code__)}") else None
 
 
 def _internal_failure(func: types.FunctionType, owner: CompileContext, error: BaseException) -> None:

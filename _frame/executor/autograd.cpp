@@ -224,6 +224,24 @@ void CompiledCall::follow(const py::tuple& raw) {
   }
 }
 
+// Where the gradient of an input goes that is at `place` in `requiring`; none if nobody leads there any more.
+torch::autograd::Edge CompiledCall::edge_to(std::size_t place) const {
+  std::lock_guard lock(runs_mutex_);
+  if (training_->differentiable.size() == 1) {
+    auto node = entries_[0] != nullptr ? alive(const_cast<Node*>(entries_[0])) : CompiledBackward::Ref();
+    return node && !static_cast<const CompiledBackward*>(entries_[0])->is_followed() ? node->next_edge(place) : torch::autograd::Edge();
+  }
+  for (std::size_t i = 0; i < exits_.size(); ++i) {
+    const std::vector<int>& inputs = training_->exits[i].inputs;
+    auto found = std::find(inputs.begin(), inputs.end(), static_cast<int>(place));
+    if (found != inputs.end() && exits_[i] != nullptr) {
+      auto node = alive(const_cast<Node*>(exits_[i]));
+      return node ? node->next_edge(static_cast<std::size_t>(found - inputs.begin())) : torch::autograd::Edge();
+    }
+  }
+  return {};
+}
+
 void CompiledCall::set_exit(std::size_t exit, const Node* node) {
   std::lock_guard lock(runs_mutex_);
   exits_[exit] = node;

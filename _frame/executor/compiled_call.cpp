@@ -38,6 +38,18 @@ at::Tensor laid_out(const at::Tensor& gradient, const Layout& layout) {
   return at::empty_strided(plain.sizes(), strides, plain.options()).copy_(plain);
 }
 
+// A gradient that is handed on as it is has the strides that it came with.
+void as_they_came(torch::autograd::variable_list& results, const std::vector<std::pair<at::Tensor, at::Tensor>>& copied) {
+  for (at::Tensor& result : results) {
+    for (const auto& [given, came] : copied) {
+      if (result.is_same(given)) {
+        result = came;
+        break;
+      }
+    }
+  }
+}
+
 Layout read_layout(py::handle given) {
   py::sequence items = py::cast<py::sequence>(given);
   if (items.size() == 2 && py::isinstance<py::str>(items[0])) {
@@ -110,9 +122,13 @@ CompiledCall::Gradients CompiledCall::run(Asked& asked, const std::vector<bool>&
     use_up(keepers);
   }
   std::size_t position = 0;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copied;  // what the backward gets, what came
   for (at::Tensor& gradient : asked.gradients) {
     if (gradient.defined()) {
       arguments->tensors.push_back(laid_out(gradient, backward->layouts[position++]));
+      if (const at::Tensor& given = arguments->tensors.back(); !given.is_same(gradient)) {
+        copied.emplace_back(given, gradient);
+      }
       gradient.reset();
     }
   }
@@ -120,11 +136,14 @@ CompiledCall::Gradients CompiledCall::run(Asked& asked, const std::vector<bool>&
   if (!is_plan(call.ptr())) {
     py::tuple wrapped = wrap_all(arguments->tensors, arguments->numbers);
     arguments.reset();
-    return spread(checked(PyObject_CallObject(call.ptr(), wrapped.ptr())).ptr());
+    Gradients gradients = spread(checked(PyObject_CallObject(call.ptr(), wrapped.ptr())).ptr());
+    as_they_came(gradients, copied);
+    return gradients;
   }
   py::gil_scoped_release unlocked;
   Gradients results = run_plan(call.ptr(), std::move(arguments->tensors), arguments->numbers);
   TORCH_CHECK(results.size() == training_->requiring.size(), "dyncomp: a backward returned other than one gradient for each input");
+  as_they_came(results, copied);
   return results;
 }
 
@@ -136,9 +155,8 @@ void CompiledCall::check_outputs(const Bits& arrived, const Bits& wanted) const 
     if (now == one.version || !output.reader.outputs.meets(arrived) || !output.reader.inputs.meets(wanted)) {
       continue;  // eager does not come to the nodes that keep it
     }
-    const std::vector<int>& all = training_->differentiable;
     TORCH_CHECK(false, "one of the variables needed for gradient computation has been modified by an inplace operation: [torch.",
-                one.on_cuda ? "cuda." : "", c10::toString(one.dtype), "Tensor ", text(at::IntArrayRef(one.sizes)), "], which is output ", text(std::find(all.begin(), all.end(), output.raw) - all.begin()), " of Compiled, is at version ",
+                one.on_cuda ? "cuda." : "", c10::toString(one.dtype), "Tensor ", text(at::IntArrayRef(one.sizes)), "], which is ", output.origin, ", is at version ",
                 text(now), "; expected version ", text(one.version),
                 " instead. Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
                 "torch.autograd.set_detect_anomaly(True, check_nan=False).");
@@ -209,21 +227,19 @@ const Backward* CompiledCall::prepare(const std::vector<bool>& pattern, Bits wan
 
 // By eager's autograd through the program, which runs once more.
 CompiledCall::Gradients CompiledCall::rerun(const Asked& asked, bool create_graph) {
-  TORCH_CHECK(!inputs_.empty() || training_->inputs == 0 || training_->rebases, torch::autograd::ERR_BACKWARD_TWICE);
-  for (std::size_t i = 0; i < inputs_.size(); ++i) {
-    bool changed = inputs_[i].defined() && !training_->written[i] && !inputs_[i].is_inference() && inputs_[i]._version() != versions_[i];
-    TORCH_CHECK(!changed, "one of the variables needed for gradient computation has been modified by an inplace operation: input ", text(i),
-                " of a compiled function is at version ", text(inputs_[i]._version()), "; expected version ", text(versions_[i]), " instead");
-  }
+  TORCH_CHECK(!(spent_ && holds_all()), torch::autograd::ERR_BACKWARD_TWICE);
+  std::vector<int> missing;
+  std::vector<at::Tensor> now = inputs_again(missing);
   std::vector<bool> wanted(training_->requiring.size());
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     wanted[i] = asked.wanted.has(i);
   }
-  py::tuple inputs = wrap_all(inputs_, numbers_), incoming = wrap_all(asked.gradients), places = flags(wanted);
+  py::object kept = kept_for_rerun(missing);
+  py::tuple inputs = wrap_all(now, numbers_), incoming = wrap_all(asked.gradients), places = flags(wanted);
   py::object state = wrap(generator_state_);
   PyObject *create = create_graph ? Py_True : Py_False, *retain = create_graph && !asked.last ? Py_True : Py_False;
-  PyObject* arguments[] = {inputs.ptr(), incoming.ptr(), state.ptr(), create, retain, places.ptr()};
-  py::tuple made = checked(PyObject_Vectorcall(training_->rerun.get(), arguments, 6, nullptr)).cast<py::tuple>();
+  PyObject* arguments[] = {inputs.ptr(), incoming.ptr(), state.ptr(), create, retain, places.ptr(), kept.ptr()};
+  py::tuple made = checked(PyObject_Vectorcall(training_->rerun.get(), arguments, 7, nullptr)).cast<py::tuple>();
   if (create_graph) {
     follow(made[1].cast<py::tuple>());
   }

@@ -7,6 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include <c10/core/TensorImpl.h>
+#include <c10/core/UndefinedTensorImpl.h>
+#include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -68,10 +71,24 @@ class CompiledCall {
     bool last;            // nothing is kept for another backward
   };
 
+  // While what is kept is read, nothing of it is freed.
+  struct Reading {
+    CompiledCall& call;
+    explicit Reading(CompiledCall& call) : call(call) { ++call.reading_; }
+    ~Reading();
+    Reading(const Reading&) = delete;
+    Reading& operator=(const Reading&) = delete;
+  };
+
   std::shared_ptr<Run> run_here(bool make);
   Gradients compute(Asked& asked);
   Gradients run(Asked& asked, const std::vector<bool>& pattern, const Bits& keepers);
   Gradients rerun(const Asked& asked, bool create_graph);
+  // The inputs of a call that runs again; where one is gone or was written, zeros with its place in the history, at an index in `missing`.
+  std::vector<at::Tensor> inputs_again(std::vector<int>& missing) const;
+  torch::autograd::Edge edge_to(std::size_t place) const;
+  at::Tensor input_now(std::size_t index) const;
+  py::object kept_for_rerun(const std::vector<int>& missing);
   void follow(const py::tuple& raw);
   Gradients spread(PyObject* results) const;
   const Backward* prepare(const std::vector<bool>& pattern, Bits wanted) const;
@@ -82,6 +99,7 @@ class CompiledCall {
   void use_up(const Bits& keepers);
   void free_what_nothing_needs();
   bool is_spent() const;
+  bool holds_all() const;
   std::vector<bool> unneeded() const;
   std::optional<Values> unpack_saved(const Backward& backward);
   Values with_numbers(std::vector<at::Tensor> tensors) const;
@@ -90,7 +108,10 @@ class CompiledCall {
   // Guarded by the interpreter's lock.
   std::vector<torch::autograd::SavedVariable> saved_;
   std::vector<bool> gone_;           // by saved value: nothing needs it any more
-  std::vector<at::Tensor> inputs_;   // for a backward that is itself differentiated
+  // For a backward that is itself differentiated: those that it cannot do without, and all as long as somebody else has them.
+  std::vector<at::Tensor> inputs_;
+  using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  std::vector<std::optional<Weak>> seen_;
   std::vector<PlacedNumber> numbers_;  // those among the inputs
   std::vector<uint32_t> versions_;
   struct Version {
@@ -108,9 +129,9 @@ class CompiledCall {
   Bits used_;   // keepers
   Bits ended_;  // outputs that no backward can come from any more
   int reading_ = 0;  // how many are unpacking what is kept: nothing is freed meanwhile
-  bool kept_ = false, free_later_ = false;
+  bool kept_ = false, free_later_ = false, spent_ = false;
 
-  std::mutex runs_mutex_;
+  mutable std::mutex runs_mutex_;
   std::vector<const torch::autograd::Node*> exits_, entries_;  // the nodes; null where there is none any more
   std::vector<std::pair<int, std::weak_ptr<Run>>> runs_;       // by graph task, which owns them
 };

@@ -3,7 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/variable.h>
+
 #include "executor/compiled_call.h"
+#include "executor/text.h"
 #include "executor/wrap.h"
 
 namespace dyncomp::executor {
@@ -30,11 +36,16 @@ void CompiledCall::keep(const Values& given, const std::vector<at::Tensor>& valu
     }
   }
   generator_state_ = std::move(generator_state);
-  if (training_->rebases) {  // such a call cannot be repeated, and an input that knows its nodes must not be known to it
-    return;
-  }
-  inputs_ = inputs;
-  for (const at::Tensor& input : inputs) {
+  inputs_.resize(inputs.size());
+  seen_.resize(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor& input = inputs[i];
+    if (training_->held[i] && !training_->moved[i]) {  // an input that knows its nodes must not be known to it
+      inputs_[i] = input;
+    }
+    if (input.defined()) {
+      seen_[i].emplace(input.getIntrusivePtr());
+    }
     versions_.push_back(!input.defined() || input.is_inference() ? 0 : input._version());
   }
 }
@@ -91,10 +102,11 @@ std::vector<bool> CompiledCall::unneeded() const {
   }
   std::vector<bool> result(values);
   for (std::size_t i = 0; i < values; ++i) {
-    const Keeper& reader = training_->readers[i];
     bool needed = false;
-    for (std::size_t k = 0; k < outputs && !needed; ++k) {
-      needed = !ended_.has(k) && reader.outputs.has(k) && open[k].meets(reader.inputs);
+    for (const Keeper& reader : training_->readers[i]) {
+      for (std::size_t k = 0; k < outputs && !needed; ++k) {
+        needed = !ended_.has(k) && reader.outputs.has(k) && open[k].meets(reader.inputs);
+      }
     }
     result[i] = !needed;
   }
@@ -152,10 +164,84 @@ void CompiledCall::free_what_nothing_needs() {
     some_left = some_left || !gone_[i];
   }
   if (spent) {
-    inputs = std::exchange(inputs_, {});
+    spent_ = true;
+    inputs = std::exchange(inputs_, std::vector<at::Tensor>(inputs_.size()));
     generator_state_.reset();
     kept_ = some_left;
   }
+}
+
+// Nothing can be run again once what is held is gone.
+bool CompiledCall::holds_all() const {
+  const std::vector<bool>& held = training_->held;
+  return !held.empty() && std::find(held.begin(), held.end(), false) == held.end();
+}
+
+// As somebody still has it, whatever was written to it since; undefined where nobody does.
+at::Tensor CompiledCall::input_now(std::size_t index) const {
+  if (inputs_[index].defined() || !seen_[index]) {
+    return inputs_[index];
+  }
+  auto alive = seen_[index]->lock();
+  return alive ? at::Tensor(std::move(alive)) : at::Tensor();
+}
+
+std::vector<at::Tensor> CompiledCall::inputs_again(std::vector<int>& missing) const {
+  std::vector<at::Tensor> inputs;
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    at::Tensor input = input_now(i);
+    bool changed = input.defined() && !training_->written[i] && !input.is_inference() && input._version() != versions_[i];
+    TORCH_CHECK(!changed || !inputs_[i].defined(), "one of the variables needed for gradient computation has been modified by an inplace operation: input ", text(i),
+                " of a compiled function is at version ", text(input._version()), "; expected version ", text(versions_[i]), " instead");
+    if (changed || training_->moved[i] || (seen_[i] && !input.defined())) {
+      // What describes a tensor outlives its memory, as long as somebody refers to it.
+      const c10::TensorImpl* before = seen_[i]->_unsafe_get_target();
+      int64_t span = before->storage_offset() + 1;
+      for (int64_t d = 0; d < before->dim(); ++d) {
+        span += (before->sizes()[d] - 1) * before->strides()[d];
+      }
+      auto options = at::TensorOptions().dtype(before->dtype()).device(before->device());
+      at::AutoDispatchBelowADInplaceOrView below;
+      input = at::zeros({std::max<int64_t>(span, 0)}, options);
+      if (before->numel() != 0) {
+        input = input.as_strided(before->sizes(), before->strides(), before->storage_offset());
+      } else {
+        input = at::empty_strided(before->sizes(), before->strides(), options);
+      }
+      missing.push_back(static_cast<int>(i));
+    }
+    inputs.push_back(std::move(input));
+  }
+  for (std::size_t place = 0; place < training_->requiring.size(); ++place) {
+    int index = training_->requiring[place];
+    if (std::find(missing.begin(), missing.end(), index) != missing.end()) {
+      if (torch::autograd::Edge edge = edge_to(place); edge.function) {
+        torch::autograd::impl::set_gradient_edge(inputs[index], std::move(edge));
+      } else {
+        inputs[index].requires_grad_();
+      }
+    }
+  }
+  return inputs;
+}
+
+// (places of stand-ins, saved values, keepers that are used up), or None where the inputs are what they were.
+py::object CompiledCall::kept_for_rerun(const std::vector<int>& missing) {
+  if (missing.empty() && training_->repeatable && used_.empty()) {
+    return py::none();
+  }
+  Reading reading(*this);
+  std::vector<at::Tensor> saved;
+  for (std::size_t i = 0; i < saved_.size(); ++i) {
+    saved.push_back(gone_[i] ? at::Tensor() : saved_[i].unpack());
+  }
+  py::list used;
+  for (std::size_t i = 0; i < training_->keepers.size(); ++i) {
+    if (used_.has(i)) {
+      used.append(i);
+    }
+  }
+  return py::make_tuple(py::tuple(py::cast(missing)), wrap_all(saved), py::tuple(used));
 }
 
 py::tuple CompiledCall::saved_objects() {
@@ -170,24 +256,23 @@ bool CompiledCall::has_saved_hooks() const {
   return std::any_of(saved_.begin(), saved_.end(), [](const auto& saved) { return saved.has_hooks(); });
 }
 
+CompiledCall::Reading::~Reading() {
+  if (--call.reading_ == 0 && std::exchange(call.free_later_, false)) {
+    call.free_what_nothing_needs();
+  }
+}
+
 // Checked to be as it was, but for what this backward does not read: eager would not come to the operations that kept it.
 // Nothing if it reads what is gone.
 std::optional<Values> CompiledCall::unpack_saved(const Backward& backward) {
-  struct Reading {
-    CompiledCall& call;
-    explicit Reading(CompiledCall& call) : call(call) { ++call.reading_; }
-    ~Reading() {
-      if (--call.reading_ == 0 && std::exchange(call.free_later_, false)) {
-        call.free_what_nothing_needs();
-      }
-    }
-  } reading(*this);
+  Reading reading(*this);
   std::vector<at::Tensor> tensors;
   tensors.reserve(saved_.size());
   for (std::size_t i = 0; i < saved_.size(); ++i) {
     const SavedValue& saved = training_->saved[i];
-    if (!backward.read[i] && saved.input && !inputs_.empty()) {
-      tensors.push_back(inputs_[saved.index]);
+    at::Tensor input = !backward.read[i] && saved.input && !inputs_.empty() ? input_now(saved.index) : at::Tensor();
+    if (input.defined()) {
+      tensors.push_back(std::move(input));
     } else if (!backward.read[i] && !training_->sized) {
       tensors.emplace_back();
     } else if (gone_[i]) {

@@ -359,6 +359,13 @@ PyObject* retain_history(PyObject* steps, Py_ssize_t index, Py_ssize_t place, Py
   END_HANDLE_TH_ERRORS
 }
 
+PyObject* release_node(PyObject* node) {
+  HANDLE_TH_ERRORS
+  reinterpret_cast<torch::autograd::THPCppFunction*>(node)->cdata->release_variables();
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
 bool release_history(PyObject* steps) {
   auto* found = static_cast<Visits*>(PyCapsule_GetPointer(steps, kCapsule));
   if (found == nullptr) {

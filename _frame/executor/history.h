@@ -19,6 +19,8 @@ PyObject* kept_by_history(PyObject* steps, PyObject* objects, PyObject* readers)
 
 // Frees what the nodes of a walk keep, as the engine does after each of them; false with an exception set.
 bool release_history(PyObject* steps);
+// release_node(grad_fn) of `_exec`: frees what one node keeps; a new reference to None, or nullptr.
+PyObject* release_node(PyObject* node);
 // Adds a gradient of node `index` to the `grad` of its result number `place`, if that retains it; a new reference to None, or nullptr.
 PyObject* retain_history(PyObject* steps, Py_ssize_t index, Py_ssize_t place, PyObject* gradient);
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -40,6 +41,11 @@ struct ViewCall {
   c10::OperatorHandle op;
   std::vector<c10::IValue> rest;
   int item;
+  // Numbers among them that vary: which argument, which element of it if it is a list (else -1), the raw output that is the number.
+  struct Number {
+    int argument, element, raw;
+  };
+  std::vector<Number> numbers;
 };
 
 // How one of the user's outputs follows from raw outputs and inputs.
@@ -88,6 +94,7 @@ struct Keeper {
 struct Watched {
   int raw;
   Keeper reader;
+  std::string origin;  // "output 0 of Exp"
 };
 
 // Inputs (positions in `requiring`) that are reached from the same differentiable outputs.
@@ -105,14 +112,16 @@ struct Training {
   std::vector<bool> written;         // inputs that the forward writes
   std::vector<int> rebased;          // by raw output: the input whose new value and history it is, or -1
   bool rebases = false;
+  std::vector<bool> moved;           // by input: it is such a one
   bool sized = false;                // sizes vary, and backwards read them off all that they are given
+  std::vector<bool> held;            // by input: `rerun` needs it, so it lives as long as the call
   bool repeatable = false;           // running it again on the inputs as they are afterwards gives the same
   std::vector<Watched> watched;      // raw outputs that eager keeps for the likely backward: written in between, it raises
   std::vector<Bits> reach;           // by differentiable raw output: the positions in `requiring` that its history leads to
   std::vector<Exit> exits;           // the inputs that are reached at all; what eager comes to first is first
   std::vector<int> output_order;     // positions in `differentiable`, oldest first
   std::vector<Keeper> keepers;
-  std::vector<Keeper> readers;       // by saved value: for gradients of which outputs and inputs a backward reads it
+  std::vector<std::vector<Keeper>> readers;  // by saved value: for gradients of which outputs and inputs a backward reads it
   std::vector<bool> last_needs;      // by saved value: it is read although all keepers are used up
   std::vector<bool> likely;          // by differentiable raw output: the likely backward has a gradient for it
   std::vector<int> leaf_order;       // positions in `requiring` of the leaves, as eager's likely backward comes to them
@@ -120,7 +129,7 @@ struct Training {
   SharedObject forward;              // (*inputs) -> (*raw outputs, *values to keep)
   SharedObject original;             // (*inputs) -> outputs, for inputs that share memory with a written one
   SharedObject prepare;              // (pattern) -> (call, strides | ("order", dimensions) for each gradient), or None: use `rerun`
-  SharedObject rerun;                // (inputs, gradients, generator state, create_graph) -> gradients
+  SharedObject rerun;                // (inputs, gradients, generator state, create_graph, retain_graph, wanted, what is kept) -> gradients
   SharedObject kept;
   mutable std::deque<Backward> backwards;  // guarded by the interpreter's lock; a new one leaves the others in place
 };

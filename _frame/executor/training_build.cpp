@@ -27,10 +27,40 @@ int64_t read_number(py::handle number, std::vector<int>& from) {
   return 0;
 }
 
+// An argument of a view as plain data; numbers that vary, ("raw", k) alone or in a list, are noted and 1 stands in for them.
+py::object without_numbers(py::handle given, int argument, std::vector<ViewCall::Number>& numbers) {
+  auto raw = [](py::handle value) {
+    if (!py::isinstance<py::tuple>(value)) {
+      return -1;
+    }
+    py::tuple pair = py::reinterpret_borrow<py::tuple>(value);
+    bool named = pair.size() == 2 && py::isinstance<py::str>(pair[0]) && pair[0].cast<std::string>() == "raw";
+    return named ? pair[1].cast<int>() : -1;
+  };
+  if (int place = raw(given); place >= 0) {
+    numbers.push_back({argument, -1, place});
+    return py::int_(1);
+  }
+  if (!py::isinstance<py::list>(given) && !py::isinstance<py::tuple>(given)) {
+    return py::reinterpret_borrow<py::object>(given);
+  }
+  py::list items;
+  for (py::handle item : given) {
+    int place = raw(item);
+    if (place >= 0) {
+      numbers.push_back({argument, static_cast<int>(items.size()), place});
+      items.append(1);
+    } else {
+      items.append(item);
+    }
+  }
+  return items;
+}
+
 // (operator, overload, arguments after the base, which of several results or None).
 ViewCall read_call(const py::tuple& given) {
   auto op = c10::Dispatcher::singleton().findSchemaOrThrow(given[0].cast<std::string>().c_str(), given[1].cast<std::string>().c_str());
-  ViewCall call{op, {}, given[3].is_none() ? -1 : given[3].cast<int>()};
+  ViewCall call{op, {}, given[3].is_none() ? -1 : given[3].cast<int>(), {}};
   py::tuple rest = given[2].cast<py::tuple>();
   const auto& arguments = op.schema().arguments();
   if (arguments.empty() || rest.size() >= arguments.size()) {
@@ -38,7 +68,8 @@ ViewCall read_call(const py::tuple& given) {
   }
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     if (i <= rest.size()) {
-      call.rest.push_back(to_ivalue(rest[i - 1].ptr(), arguments[i]));
+      py::object argument = without_numbers(rest[i - 1], static_cast<int>(i) - 1, call.numbers);
+      call.rest.push_back(to_ivalue(argument.ptr(), arguments[i]));
     } else if (arguments[i].default_value()) {
       call.rest.push_back(*arguments[i].default_value());
     } else {
@@ -132,6 +163,11 @@ void check(const Training& training, int values) {
         check_index(index, training.raw, "raw output");
       }
     }
+    for (const ViewCall& call : rule.calls) {
+      for (const ViewCall::Number& number : call.numbers) {
+        check_index(number.raw, training.raw, "raw output");
+      }
+    }
   }
 }
 
@@ -181,13 +217,13 @@ std::vector<Exit> exits_of(const Training& training) {
 TrainingPtr read_training(PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"forward", "original", "prepare", "rerun", "inputs", "raw", "values", "requiring", "differentiable",
                                 "saved", "written", "outputs", "draws", "rebased", "repeatable", "watched", "likely", "leaf_order", "reach", "output_order", "keepers",
-                                "readers", "last_needs", "sized", nullptr};
+                                "readers", "last_needs", "sized", "held", nullptr};
   PyObject *forward, *original, *prepare, *rerun, *requiring, *differentiable, *saved, *written, *outputs, *rebased, *watched, *likely, *leaf_order;
-  PyObject *reach, *output_order, *keepers, *readers, *last_needs;
+  PyObject *reach, *output_order, *keepers, *readers, *last_needs, *held;
   int inputs, raw, values, draws, repeatable, sized;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOOOiiiOOOOOpOpOOOOOOOOp:TrainingPlan", const_cast<char**>(names), &forward, &original, &prepare, &rerun,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOOOiiiOOOOOpOpOOOOOOOOpO:TrainingPlan", const_cast<char**>(names), &forward, &original, &prepare, &rerun,
                                    &inputs, &raw, &values, &requiring, &differentiable, &saved, &written, &outputs, &draws, &rebased,
-                                   &repeatable, &watched, &likely, &leaf_order, &reach, &output_order, &keepers, &readers, &last_needs, &sized)) {
+                                   &repeatable, &watched, &likely, &leaf_order, &reach, &output_order, &keepers, &readers, &last_needs, &sized, &held)) {
     throw py::error_already_set();
   }
   auto training = std::make_shared<Training>();
@@ -205,10 +241,13 @@ TrainingPtr read_training(PyObject* args, PyObject* kwargs) {
   }
   training->output_order = py::cast<std::vector<int>>(py::handle(output_order));
   training->keepers = read_keepers(keepers, *training);
-  training->readers = read_keepers(readers, *training);
+  for (py::handle one : py::reinterpret_borrow<py::sequence>(readers)) {
+    training->readers.push_back(read_keepers(one.ptr(), *training));
+  }
   for (py::handle one : py::reinterpret_borrow<py::sequence>(watched)) {
     py::tuple parts = py::cast<py::tuple>(one);
-    training->watched.push_back({parts[0].cast<int>(), {read_bits(parts[1], training->differentiable.size()), read_bits(parts[2], training->requiring.size())}});
+    training->watched.push_back({parts[0].cast<int>(), {read_bits(parts[1], training->differentiable.size()), read_bits(parts[2], training->requiring.size())},
+                                 parts.size() > 3 ? parts[3].cast<std::string>() : "output 0 of Compiled"});
   }
   training->last_needs = py::cast<std::vector<bool>>(py::handle(last_needs));
   for (const auto& [kind, index] : py::cast<std::vector<std::pair<std::string, int>>>(py::handle(saved))) {
@@ -219,12 +258,18 @@ TrainingPtr read_training(PyObject* args, PyObject* kwargs) {
     check_index(index, training->written.size(), "input");
     training->written[index] = training->writes = true;
   }
+  training->held.resize(static_cast<std::size_t>(inputs));
+  for (int index : py::cast<std::vector<int>>(py::handle(held))) {
+    check_index(index, training->held.size(), "input");
+    training->held[index] = true;
+  }
   training->rebased.resize(static_cast<std::size_t>(raw), -1);
+  training->moved.resize(static_cast<std::size_t>(inputs));
   for (const auto& [input, value] : py::cast<std::vector<std::pair<int, int>>>(py::handle(rebased))) {
     check_index(input, training->written.size(), "input");
     check_index(value, training->rebased.size(), "raw output");
     training->rebased[value] = input;
-    training->rebases = true;
+    training->moved[input] = training->rebases = true;
   }
   py::tuple rules = py::tuple(py::reinterpret_borrow<py::object>(outputs));
   for (py::handle rule : rules) {

@@ -13,12 +13,40 @@ namespace dyncomp::executor {
 
 namespace {
 
+// The whole number that the forward returned at this place.
+int64_t whole_number_at(const Values& values, int place) {
+  for (const PlacedNumber& number : values.numbers) {
+    if (number.place == place) {
+      return number.bits;
+    }
+  }
+  TORCH_INTERNAL_ASSERT(false, "a training plan's forward returned no number at ", text(place));
+}
+
+// The call's arguments after the base, with this call's numbers in place.
+std::vector<c10::IValue> arguments_of(const ViewCall& call, const Values& returned) {
+  std::vector<c10::IValue> rest = call.rest;
+  for (const ViewCall::Number& number : call.numbers) {
+    c10::IValue& argument = rest.at(static_cast<std::size_t>(number.argument));
+    int64_t value = whole_number_at(returned, number.raw);
+    if (number.element < 0) {
+      argument = value;
+      continue;
+    }
+    std::vector<int64_t> items = argument.toIntVector();  // a copy: lists are shared between IValues
+    items.at(static_cast<std::size_t>(number.element)) = value;
+    argument = c10::IValue(std::move(items));
+  }
+  return rest;
+}
+
 // The program's own views, one after the other: gradients come out of them as in eager, strides included.
-at::Tensor called_view_of(const at::Tensor& base, const std::vector<ViewCall>& calls) {
+at::Tensor called_view_of(const at::Tensor& base, const std::vector<ViewCall>& calls, const Values& returned) {
   at::Tensor view = base;
   for (const ViewCall& call : calls) {
     torch::jit::Stack stack{view};
-    stack.insert(stack.end(), call.rest.begin(), call.rest.end());
+    std::vector<c10::IValue> rest = arguments_of(call, returned);
+    stack.insert(stack.end(), rest.begin(), rest.end());
     call.op.callBoxed(stack);
     view = call.item < 0 ? stack.front().toTensor() : stack.front().toTensorVector().at(static_cast<std::size_t>(call.item));
   }
@@ -36,19 +64,9 @@ at::Tensor plain_view_of(const at::Tensor& base, const TrainingOutput& rule) {
   return same ? alias : at::as_strided(alias, rule.sizes, rule.strides, offset);
 }
 
-// The whole number that the forward returned at this place.
-int64_t whole_number_at(const Values& values, int place) {
-  for (const PlacedNumber& number : values.numbers) {
-    if (number.place == place) {
-      return number.bits;
-    }
-  }
-  TORCH_INTERNAL_ASSERT(false, "a training plan's forward returned no number at ", text(place));
-}
-
 at::Tensor view_of(const at::Tensor& base, const TrainingOutput& rule, const Values& returned) {
   if (!rule.calls.empty() && rule.differentiable) {
-    return called_view_of(base, rule.calls);
+    return called_view_of(base, rule.calls, returned);
   }
   if (rule.from.empty()) {
     return plain_view_of(base, rule);

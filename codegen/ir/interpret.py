@@ -59,6 +59,7 @@ OPS: dict[str, Callable[..., torch.Tensor]] = {
     "div_trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
     "div_floor": lambda a, b: torch.div(a, b, rounding_mode="floor"),
     "float_of_bits": lambda a: a.contiguous().view(torch.float64),
+    "fma": lambda a, b, c: (a.double() * b.double() + c.double()).to(a.dtype),  # doubles: rounded twice
     "round_bf16": lambda a: a.bfloat16().float(),
     "round_f16": lambda a: a.half().float(),
 }

@@ -72,6 +72,7 @@ _same("shl shr", 2, INTS, 2)
 # floats; "div_floor" on floats is Python's floor division as ATen computes it, "div_trunc" is trunc(a / b)
 _same("div", 2, FLOATS, 4)
 _same("fmax fmin copysign", 2, FLOATS, 2)
+_same("fma", 3, FLOATS, 1)  # a * b + c, rounded once
 _same("pow atan2 hypot nextafter", 2, FLOATS, 40)
 _same("sqrt rsqrt reciprocal", 1, FLOATS, 6)
 _same("floor ceil trunc round", 1, FLOATS, 1)  # round: half to even

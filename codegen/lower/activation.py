@@ -8,7 +8,7 @@ from typing import Any
 
 from dyncomp.codegen.ir.nodes import Builder, Value
 from dyncomp.codegen.ir.types import FLOATS, compute_type
-from dyncomp.codegen.lower.builder import Lowering
+from dyncomp.codegen.lower.builder import Lowering, number
 from dyncomp.codegen.lower.pointwise import result
 from dyncomp.codegen.lower.registry import Lower, lowering
 
@@ -102,7 +102,7 @@ def _relu6_shifted(b: Builder, v: Value) -> Value:
 @on_floats
 def leaky_relu(lx: Lowering, node: Any, x: Any, negative_slope: float = 0.01) -> Any:
     def compute(b: Builder, v: Value) -> Value:
-        scaled = b.op("mul", v, b.const(float(negative_slope), v.dtype))
+        scaled = b.op("mul", v, number(b, negative_slope, v.dtype))
         return b.op("where", b.op("gt", v, b.const(0.0, v.dtype)), v, scaled)
 
     return result(lx, node, compute, [x], x.dtype)
@@ -113,9 +113,10 @@ def leaky_relu(lx: Lowering, node: Any, x: Any, negative_slope: float = 0.01) ->
 def elu(lx: Lowering, node: Any, x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
     def compute(b: Builder, v: Value) -> Value:
         def c(value: float) -> Value:
-            return b.const(float(value), v.dtype)
+            return number(b, value, v.dtype)
 
-        negative = b.op("mul", b.op("expm1", b.op("mul", v, c(input_scale))), c(alpha * scale))
+        factor = alpha if scale == 1 else alpha * scale
+        negative = b.op("mul", b.op("expm1", b.op("mul", v, c(input_scale))), c(factor))
         return b.op("where", b.op("lt", v, c(0.0)), negative, b.op("mul", v, c(scale)))
 
     return result(lx, node, compute, [x], x.dtype)
@@ -125,9 +126,9 @@ def elu(lx: Lowering, node: Any, x: Any, alpha: float = 1.0, scale: float = 1.0,
 @on_floats
 def softplus(lx: Lowering, node: Any, x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
     def compute(b: Builder, v: Value) -> Value:
-        scaled = b.op("mul", v, b.const(float(beta), v.dtype))
-        soft = b.op("div", b.op("log1p", b.op("exp", scaled)), b.const(float(beta), v.dtype))
-        return b.op("where", b.op("gt", scaled, b.const(float(threshold), v.dtype)), v, soft)
+        scaled = b.op("mul", v, number(b, beta, v.dtype))
+        soft = b.op("div", b.op("log1p", b.op("exp", scaled)), number(b, beta, v.dtype))
+        return b.op("where", b.op("gt", scaled, number(b, threshold, v.dtype)), v, soft)
 
     return result(lx, node, compute, [x], x.dtype)
 
@@ -136,6 +137,6 @@ def softplus(lx: Lowering, node: Any, x: Any, beta: float = 1.0, threshold: floa
 @on_floats
 def threshold(lx: Lowering, node: Any, x: Any, limit: float, value: float) -> Any:
     def compute(b: Builder, v: Value) -> Value:
-        return b.op("where", b.op("le", v, b.const(float(limit), v.dtype)), b.const(float(value), v.dtype), v)
+        return b.op("where", b.op("le", v, number(b, limit, v.dtype)), number(b, value, v.dtype), v)
 
     return result(lx, node, compute, [x], x.dtype)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import torch
 
 from dyncomp.codegen.ir.index import ZERO, Index, Undecided, var
-from dyncomp.codegen.ir.nodes import Builder, Value
+from dyncomp.codegen.ir.nodes import ACC_OPS, Builder, Value
 from dyncomp.codegen.ir.proofs import quotient
 from dyncomp.codegen.ir.real import Real
 from dyncomp.codegen.ir.types import FLOATS, FROM_TORCH, TO_TORCH, compute_type
@@ -119,6 +119,10 @@ class Lowering:
         dims = tuple(sorted(d % max(len(source.shape), 1) for d in dims))
         shape = tuple(1 if d in dims else size for d, size in enumerate(source.shape) if keepdim or d not in dims)
         layout = contiguous_strides(shape) if strides is None else tuple(strides)
+        if any(source.shape[d] == 0 for d in dims) and ACC_OPS[op] not in ("lowest", "highest"):
+            # Nothing is read: a loop without rounds must not carry loads that its kernel may make in front of it.
+            kind = compute_type(dtype)
+            return self.compute(shape, dtype, lambda scope, index: scope.b.const(_empty(op, kind), kind), [], layout)
         if all(source.shape[d] == 1 for d in dims):
             return self._single(source, dims, keepdim, dtype, part, shape, layout)
         cut = None if op.startswith("arg") else parts_of(source.shape, dims)
@@ -360,3 +364,9 @@ def _category(dtype: torch.dtype) -> int:
 def vars_of(shape: Shape, prefix: str) -> Indices:
     """One fresh variable a dim."""
     return tuple(var(f"{prefix}{d}", size) for d, size in enumerate(shape))
+
+
+def _empty(op: str, dtype: str) -> bool | int | float:
+    """What a reduction of nothing gives."""
+    neutral = ACC_OPS[op]
+    return bool(neutral) if dtype == "bool" else float(neutral) if dtype in FLOATS else int(neutral)

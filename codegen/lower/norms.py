@@ -18,7 +18,7 @@ def _rstd(lx: Lowering, squares: Tensor, count: int, eps: float, kind: str) -> T
     """1 / sqrt(variance + eps), dims kept."""
 
     def compute(b: Builder, s: Value) -> Value:
-        spread = b.op("add", b.op("div", s, number(b, count, kind)), b.const(float(eps), kind))
+        spread = b.op("add", b.op("div", s, number(b, count, kind)), number(b, eps, kind))
         return b.op("div", b.const(1.0, kind), b.op("sqrt", spread))
 
     return lx.elementwise(compute, [squares], kind, shape=squares.shape)
@@ -117,7 +117,7 @@ def _batch_norm_inference(
     gain_inputs = [var] if weight is None else [var, weight]
 
     def gain(b: Builder, v: Value, *w: Value) -> Value:
-        root = b.op("sqrt", b.op("add", v, b.const(float(eps), kind)))
+        root = b.op("sqrt", b.op("add", v, number(b, eps, kind)))
         inverse = b.op("div", b.const(1.0, kind), root)
         return b.op("mul", inverse, w[0]) if w else inverse
 

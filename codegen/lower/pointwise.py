@@ -207,12 +207,22 @@ def float_class(lx: Lowering, node: Any, x: Any) -> Any:
 # -------------------------------------------------------------------------------------------------
 
 
-def _scaled(b: Builder, value: Value, alpha: bool | int | float) -> Value:
-    if isinstance(alpha, Real):
-        return b.op("mul", value, number(b, alpha, value.dtype))
-    if alpha == 1 or value.dtype == "bool":
+def _scaled(b: Builder, value: Value, factor: bool | int | float | Real) -> Value:
+    if isinstance(factor, Real):
+        return b.op("mul", value, number(b, factor, value.dtype))
+    if factor == 1 or value.dtype == "bool":
         return value
-    return b.op("mul", value, b.const(alpha if value.dtype in FLOATS else int(alpha), value.dtype))
+    return b.op("mul", value, b.const(factor if value.dtype in FLOATS else int(factor), value.dtype))
+
+
+def _plus_scaled(b: Builder, base: Value, value: Value, alpha: bool | int | float | Real, sign: int = 1) -> Value:
+    """`base + sign * alpha * value`; of floats rounded once, as ATen's kernels do it."""
+    if base.dtype in FLOATS and (isinstance(alpha, Real) or alpha != 1):
+        factor = number(b, alpha, value.dtype)
+        return b.op("fma", value, b.op("neg", factor) if sign < 0 else factor, base)
+    if base.dtype == "bool":
+        return b.op("or", base, value)
+    return b.op("add" if sign > 0 else "sub", base, _scaled(b, value, alpha))
 
 
 def _is_bool(operand: Operand) -> bool:
@@ -232,8 +242,7 @@ def add(lx: Lowering, node: Any, x: Operand, y: Operand, alpha: Any = 1) -> Any:
     work = work_type([x, y])
     if work is None or (work == "bool" and alpha is not True and alpha != 1):
         return None
-    name = "or" if work == "bool" else "add"
-    return result(lx, node, lambda b, u, v: b.op(name, u, _scaled(b, v, _as_held(alpha, work))), [x, y], work)
+    return result(lx, node, lambda b, u, v: _plus_scaled(b, u, v, _as_held(alpha, work)), [x, y], work)
 
 
 @lowering("aten.sub.Tensor", "aten.sub.Scalar")
@@ -241,7 +250,7 @@ def sub(lx: Lowering, node: Any, x: Operand, y: Operand, alpha: Any = 1) -> Any:
     work = work_type([x, y])
     if work is None or any(_is_bool(v) for v in (x, y)):
         return None
-    return result(lx, node, lambda b, u, v: b.op("sub", u, _scaled(b, v, _as_held(alpha, work))), [x, y], work)
+    return result(lx, node, lambda b, u, v: _plus_scaled(b, u, v, _as_held(alpha, work), -1), [x, y], work)
 
 
 @lowering("aten.rsub.Tensor", "aten.rsub.Scalar")
@@ -249,7 +258,7 @@ def rsub(lx: Lowering, node: Any, x: Operand, y: Operand, alpha: Any = 1) -> Any
     work = work_type([x, y])
     if work is None or any(_is_bool(v) for v in (x, y)):
         return None
-    return result(lx, node, lambda b, u, v: b.op("sub", v, _scaled(b, u, _as_held(alpha, work))), [x, y], work)
+    return result(lx, node, lambda b, u, v: _plus_scaled(b, v, u, _as_held(alpha, work), -1), [x, y], work)
 
 
 @lowering("aten.mul.Tensor", "aten.mul.Scalar")
@@ -257,7 +266,9 @@ def mul(lx: Lowering, node: Any, x: Operand, y: Operand) -> Any:
     work = work_type([x, y])
     if work is None:
         return None
-    return result(lx, node, simple("and" if work == "bool" else "mul"), [x, y], work, precise=(0, 1))
+    # ATen keeps a half product's second factor as precise as it is if it has no dimensions.
+    precise = (1,) if isinstance(x, Tensor) else (0, 1)
+    return result(lx, node, simple("and" if work == "bool" else "mul"), [x, y], work, precise)
 
 
 @lowering("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor")

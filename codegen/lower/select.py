@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
+import torch
+
 from dyncomp.codegen.ir.nodes import Builder, Value
+from dyncomp.codegen.ir.real import Real
 from dyncomp.codegen.ir.types import FLOATS, INTS, compute_type
 from dyncomp.codegen.lower.builder import Lowering, Operand, dtype_of, number, promote
 from dyncomp.codegen.lower.pointwise import result
@@ -54,9 +58,18 @@ def clamp(lx: Lowering, node: Any, x: Tensor, *bounds: Any, **named: Any) -> Any
             if bound is not None:
                 limit = number(b, bound, kind)
                 v = b.op("where", b.op(test, v, limit), limit, v)
+                if isinstance(bound, Real) and _fills_with_nan(low is not None, high is not None):
+                    v = b.op("where", b.op("isnan", limit), limit, v)
         return v
 
     return result(lx, node, compute, [x], work)
+
+
+@functools.cache
+def _fills_with_nan(low: bool, high: bool) -> bool:
+    """Whether ATen fills the result where a bound that is given is nan: with one bound older releases leave the numbers as they are."""
+    filled = torch.zeros(1).clamp(math.nan if low else None, math.nan if high else None)
+    return bool(filled.isnan())
 
 
 def _bounds(name: str, bounds: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:

@@ -1,5 +1,6 @@
 """Ahead-of-time capture: torch-level graphs become functional ATen graphs with an exact epilogue."""
 
+from dyncomp.aot.again import put_right
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.graph import AtenGraph
 from dyncomp.aot.joint import JointGraph, trace_joint
@@ -16,6 +17,7 @@ __all__ = [
     "Unsupported",
     "Wanted",
     "env_of_inputs",
+    "put_right",
     "trace_inference",
     "trace_joint",
     "trace_step",

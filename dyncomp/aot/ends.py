@@ -32,7 +32,15 @@ class Ends:
     order: list[int]
 
 
-def ends_of(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> Ends:
+@dataclasses.dataclass
+class Keeping:
+    """The nodes that may keep values, each after all that use it, and of each (results, inputs) as in `Ends.keepers`."""
+
+    nodes: list[Any]
+    ends: list[tuple[int, int]]
+
+
+def ends_of(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> tuple[Ends, Keeping]:
     """`inputs`: tensors that require grad, or their gradient edges; what lies behind them is not looked at."""
     leaves: dict[int, int] = {}
     below: dict[Any, int] = {}  # by node: the inputs
@@ -58,7 +66,30 @@ def ends_of(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> Ends:
     with torch._C._DisableTorchDispatch():  # looking at what a node keeps calls `detach`
         keepers = {(above[node], below[node]) for node in order if below[node] and _keeps_values(node)}
     ages = sorted(range(len(results)), key=lambda number: results[number].grad_fn._sequence_nr())  # type: ignore[union-attr]
-    return Ends(reach, sorted(keepers), ages)
+    nodes = keeping_nodes(order)
+    return Ends(reach, sorted(keepers), ages), Keeping(nodes, [(above[node], below[node]) for node in nodes])
+
+
+def history_below(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> list[Any]:
+    """The nodes between results and inputs (nodes themselves) that may keep values, in the order of `Keeping.nodes`."""
+    return keeping_nodes(_users_first([result.grad_fn for result in results], set(inputs)))
+
+
+def keeping_nodes(order: list[Any]) -> list[Any]:
+    return [node for node in order if not _keeps_nothing(node.__class__)]
+
+
+@functools.cache
+def _keeps_nothing(node: type) -> bool:
+    """Leaves, and nodes of torch's own that have nothing to keep."""
+    own = issubclass(node, BackwardCFunction) or node.__name__ == "CopySlices"
+    return not own and (node.__name__ == "AccumulateGrad" or _is_generated(node) and not saved_names(node))
+
+
+@functools.cache
+def _is_generated(node: type) -> bool:
+    """Made from a formula: such a node shows all that it keeps."""
+    return node.__name__.rstrip("0123456789").endswith("Backward") or node.__name__ == "CopyBackwards"
 
 
 def _users_first(roots: Sequence[Any], behind: set[Any]) -> list[Any]:
@@ -88,13 +119,18 @@ def _keeps_values(node: Any) -> bool:
     if node.name().endswith("CopySlices"):
         return True
     lists = not isinstance(node, BackwardCFunction)  # an empty list is given up too
-    for name in _saved_names(node.__class__):
+    for name in saved_names(node.__class__):
         kept = getattr(node, f"_raw_{name}")
         if (lists or kept) if isinstance(kept, tuple) else getattr(node, f"_{name}") is not None:
             return True
     return False
 
 
+def hides(node: Any) -> bool:
+    """True if the node may keep what it does not show."""
+    return issubclass(node.__class__, BackwardCFunction) or not _is_generated(node.__class__)
+
+
 @functools.cache
-def _saved_names(node: type) -> tuple[str, ...]:
+def saved_names(node: type) -> tuple[str, ...]:
     return tuple([name.removeprefix("_raw_") for name in dir(node) if name.startswith("_raw_saved_")])

@@ -55,14 +55,19 @@ def interpret(gm: torch.fx.GraphModule, inputs: list[Any], mode: TraceMode) -> A
             if is_symbolic_power(node.target, args, kwargs):
                 values[node] = power(*args)
             elif node.op == "call_method":
-                values[node] = getattr(args[0], node.target)(*args[1:], **kwargs)
+                values[node] = _call(mode, getattr(args[0], node.target), args[1:], kwargs)
             else:
                 target = node.target if node.op == "call_function" else gm.get_submodule(node.target)
                 whole = mode.whole(target, args, kwargs)
-                values[node] = target(*args, **kwargs) if whole is None else whole
+                values[node] = _call(mode, target, args, kwargs) if whole is None else whole
                 if target is getattr and args[1] == "data":
                     track_of(values[node]).quiet = True
     raise Unsupported("a graph without an output")
+
+
+def _call(mode: TraceMode, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    formed = mode.formed(function, args, kwargs)
+    return function(*args, **kwargs) if formed is NotImplemented else formed
 
 
 def _attribute(gm: torch.fx.GraphModule, path: str) -> Any:

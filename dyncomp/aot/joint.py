@@ -25,16 +25,19 @@ from dyncomp.aot.epilogue import Epilogue, own_memory
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.graph import AtenGraph
 from dyncomp.aot.interpret import state_restored, typed_errors
+from dyncomp.aot.kept import held_inputs
 from dyncomp.aot.normalize import drop_unread_statistics
 from dyncomp.aot.partition import (
     Saved,
     Visible,
     backward_nodes,
+    bytes_kept,
     choose_saved,
     extract_backward,
     kept_by_eager,
     packed_meta,
 )
+from dyncomp.aot.readers import readers_again, readers_of, watched_outputs
 from dyncomp.aot.record import Autocast, Pattern, Recording, Rule, Wanted, record
 from dyncomp.aot.sizes import unread_numbers
 from dyncomp.aot.store import Recorder
@@ -61,6 +64,8 @@ class JointGraph:
     `repeatable`: running `gm` again on the inputs as they are afterwards gives the same results.
     `leaf_orders`: by pattern of a backward that was made, in which order eager's comes to the leaves (positions in `requiring`).
     `watched`: raw outputs that eager's backward for `pattern` would have kept, which must not be written before it.
+    `held`: inputs that must live as long as a backward may be differentiated, or None: that cannot be. Of others what eager keeps
+    follows from the saved values (`aot.again`). `shows`: what eager's nodes keep is known.
     `ends`: what eager's history is like; `readers`: by saved value, for gradients of which outputs and inputs it is read.
     `rebased`: (input, raw output): the input's new value is that raw output, and so is its history.
     """
@@ -81,13 +86,16 @@ class JointGraph:
     random: bool
     repeatable: bool
     _likely: AtenGraph | None
-    _positions: list[int]
+    positions: list[int]
     _state: SavedState
     leaf_orders: dict[Pattern, list[int]]
-    watched: list[tuple[int, int, int]]
+    watched: list[tuple[int, int, int, str]]
     ends: Ends
-    readers: list[tuple[int, int]]
+    readers: list[list[tuple[int, int]]]
+    held: list[int] | None
+    shows: bool
     _facts: int | None = None
+    kept: dict[Any, Any] = dataclasses.field(default_factory=dict)  # of `aot.again`
 
     def backward(self, pattern: Pattern, autocast: Autocast = (), wanted: Wanted = None) -> AtenGraph:
         """The backward graph for gradients of these raw outputs to the `wanted` ones of `requiring`, while `autocast` is on.
@@ -102,12 +110,20 @@ class JointGraph:
             # What was saved may have been made by the likely backward, from forward values alone.
             recording = record(self.gm, self.fakes, pattern, autocast, self.pattern, wanted)
             drop_unread_statistics(recording.tape)
-            saved = [recording.tape[position] for position in self._positions]
+            saved = [recording.tape[position] for position in self.positions]
             tape, kept = clean(recording.tape, [*_nodes(recording.gradients), *saved])
             count = len(kept) - len(saved)
             graph = _build_backward(recording, tape, kept[count:], kept[:count], self.numbers, self.carrier, self.gm)
             self.leaf_orders[pattern] = recording.leaf_order
         return graph
+
+    def recorded(self) -> Recording:
+        """The recording that this was made from, once more: `positions` are the saved values' places on its tape."""
+        with typed_errors(), state_restored():
+            self._state.put_back_autocast()
+            recording = record(self.gm, self.fakes, self.pattern)
+            drop_unread_statistics(recording.tape)
+        return recording
 
     def note_facts(self) -> None:
         """What was learned of the sizes so far will be guarded."""
@@ -144,18 +160,20 @@ def _split(gm: torch.fx.GraphModule, fakes: list[Any], recording: Recording) -> 
     kept = kept_by_eager(raw_tape[: recording.boundary], raw_tape[recording.boundary :])
     kept_inputs = {root.args[0] for root in kept if root.op is Input}
     kept_inputs -= {index for index, _ in [*recording.mutations, *recording.rebased]}
-    watched = _watched(recording)
+    watched = watched_outputs(recording)
     position = {node: i for i, node in enumerate(raw_tape)}
     grads = _nodes(recording.gradients)
     mutated = [node for _, node in recording.mutations]
     drop_unread_statistics(raw_tape)
-    tape, results = clean(raw_tape, [*recording.raw, *mutated, *grads])
+    shown_to = [node for _, one in recording.kept or () for node in one if node is not None]  # what eager's nodes keep
+    tape, results = clean(raw_tape, [*recording.raw, *mutated, *grads, *shown_to])
+    results, shown_to = results[: len(results) - len(shown_to)], results[len(results) - len(shown_to) :]
     raw, results = results[: len(recording.raw)], results[len(recording.raw) :]
     mutations = [(i, node) for (i, _), node in zip(recording.mutations, results, strict=False)]
     grads = results[len(mutations) :]
     shown = len(raw) - len(recording.rebased)  # what an input is given is copied there: nobody sees the raw output
     visible = Visible(kept_inputs, {memory_root(node) for node in raw[:shown]})
-    chosen = choose_saved(tape, recording.tangents, grads, visible)
+    chosen, held = _choose(recording, tape, grads, visible, shown_to)
     nodes = [one.node for one in chosen]
     env = recording.env
     numbers, carrier = ([], None) if env is None else _number_carrier(env, fakes, nodes)
@@ -163,80 +181,45 @@ def _split(gm: torch.fx.GraphModule, fakes: list[Any], recording: Recording) -> 
     forward, saved = _build_forward(recording, tape, raw, shown_numbers, mutations, chosen, numbers, carrier, gm)
     likely = _build_backward(recording, tape, nodes, grads, numbers, carrier, gm)
     outputs = recording.outputs
-    readers = _readers(likely, len(saved), recording, outputs.differentiable)
+    readers = readers_of(likely, len(saved), recording, outputs.differentiable)
+    for one, ends in zip(readers, readers_again(recording, tape, shown_to, nodes), strict=False):  # numbers come after the nodes
+        one.extend(ends)
     draws = any(is_random(node) for node in tape)
     repeatable = not recording.rebased and not _reads(tape, [*raw, *nodes, *grads], {i for i, _ in mutations})
+    written = {i for i, _ in [*mutations, *recording.rebased]}
+    if held is None and repeatable:
+        held = list(range(len(fakes)))
+    elif held is not None and not repeatable and not written.isdisjoint(held):
+        held = None
     return JointGraph(
         gm, fakes, forward, len(raw) + len(shown_numbers), outputs.differentiable, rules, recording.requiring,
         recording.rebased, saved, numbers, carrier,
         recording.pattern, [fake.meta for fake in outputs.raw], draws, repeatable, likely, [position[node] for node in nodes], SavedState(),
         {recording.pattern: recording.leaf_order}, watched, recording.ends, readers,
+        held, recording.kept is not None,
     )  # fmt: skip
 
 
-def _readers(backward: AtenGraph, count: int, recording: Recording, differentiable: list[bool]) -> list[tuple[int, int]]:
-    """By saved value (differentiable outputs, positions in `requiring`): whose gradients are computed from it. All where sizes are
-    symbolic, since they may be read off it.
-    """
-    if backward.sizes is not None:
-        return [((1 << sum(differentiable)) - 1, (1 << len(recording.requiring)) - 1)] * count
-    numbers = {k: n for n, k in enumerate(k for k, yes in enumerate(differentiable) if yes)}
-    given = backward.placeholders
-    tangents = dict(zip(given[count:], [numbers[k] for k, yes in enumerate(recording.pattern) if yes], strict=True))
-    nodes = list(backward.graph.nodes)
-    above: dict[Any, int] = {}  # by node: the outputs whose gradients it depends on
-    for node in nodes:
-        above[node] = 1 << tangents[node] if node in tangents else 0
-        for parent in node.all_input_nodes:
-            above[node] |= above[parent]
-    below: dict[Any, int] = dict.fromkeys(nodes, 0)  # by node: the inputs whose gradients depend on it
-    for place, rule in enumerate(backward.outputs):
-        while rule[0] == "output" or rule[0] == "view" and rule[1][0] == "output":
-            rule = backward.outputs[rule[1] if rule[0] == "output" else rule[1][1]]
-        if rule[0] != "const":
-            below[rule[1] if rule[0] == "node" else given[rule[1] if rule[0] == "input" else rule[1][1]]] |= 1 << place
-    outputs: dict[Any, int] = {}  # by node: the outputs whose gradients it is combined with
-    for node in reversed(nodes):
-        outputs[node] = above[node]
-        for user in node.users:
-            if user.op != "output":
-                below[node] |= below[user]
-                outputs[node] |= outputs[user] if not above[node] else 0
-    everyone = (1 << len(numbers)) - 1
-    return [(outputs[one] or (everyone if below[one] else 0), below[one]) for one in given[:count]]
-
-
-def _watched(recording: Recording) -> list[tuple[int, int, int]]:
-    """The raw outputs that the user sees and eager keeps: (raw output, for gradients of which outputs, to which inputs)."""
-    forward, backward = recording.tape[: recording.boundary], recording.tape[recording.boundary :]
-    inside = set(forward)
-    flags = recording.outputs.differentiable
-    roots = {memory_root(node): k for k, node in enumerate(recording.raw[: len(recording.raw) - len(recording.rebased)]) if flags[k]}
-    if not roots:
-        return []
-    numbers = {k: n for n, k in enumerate(k for k, yes in enumerate(flags) if yes)}
-    above = {node: 1 << numbers[k] for node, k in zip(recording.tangents, [k for k, yes in enumerate(recording.pattern) if yes], strict=True)}
-    for node in backward:
-        for parent in parents(node):
-            above[node] = above.get(node, 0) | above.get(parent, 0)
-    below: dict[Node, int] = {}
-    for place, rule in enumerate(recording.gradients):
-        while rule[0] == "output":
-            rule = recording.gradients[rule[1]]
-        if rule[0] == "node":
-            below[rule[1]] = below.get(rule[1], 0) | 1 << place
-    met: dict[Node, int] = {}  # by node that depends on no gradient: the outputs whose gradients it is combined with
-    found: dict[int, tuple[int, int]] = {}
-    for node in reversed(backward):
-        own = above.get(node) or met.get(node, 0)
-        for parent in parents(node):
-            below[parent] = below.get(parent, 0) | below.get(node, 0)
-            met[parent] = met.get(parent, 0) | own
-            k = roots.get(memory_root(parent)) if parent in inside else None
-            if k is not None:
-                outputs, inputs = found.get(k, (0, 0))
-                found[k] = outputs | own, inputs | below.get(node, 0)
-    return [(k, *sets) for k, sets in sorted(found.items())]
+def _choose(
+    recording: Recording, tape: Tape, grads: list[Node], visible: Visible, kept: list[Node]
+) -> tuple[list[Saved], list[int] | None]:
+    """What to save, and which inputs must live for a backward that is differentiated; None: not known. `kept`: what eager keeps."""
+    chosen = choose_saved(tape, recording.tangents, grads, visible)
+    if recording.kept is None:
+        return chosen, None
+    behind = backward_nodes(tape, recording.tangents)
+    forward = [node for node in tape if node not in behind]
+    held = held_inputs(forward, kept, [one.node for one in chosen])
+    free = {i for i in recording.requiring if recording.inputs[i].is_leaf}
+    if held <= free:
+        return chosen, sorted(held)
+    other = choose_saved(tape, recording.tangents, grads, visible, kept)
+    now = held_inputs(forward, kept, [one.node for one in other])
+    before = {one.node.args[0] for one in chosen if one.node.op is Input and not one.copied} | free
+    cost = bytes_kept(chosen, [recording.inputs[i] for i in held - before], free)
+    if bytes_kept(other, [recording.inputs[i] for i in now - free], free) <= cost:
+        return other, sorted(now)
+    return chosen, sorted(held)
 
 
 def _number_carrier(env: ShapeEnv, inputs: list[Any], saved: list[Node]) -> tuple[list[int], TensorMeta | None]:
@@ -273,8 +256,14 @@ def _numbers_as_raw(rules: list[Rule], count: int) -> tuple[list[Rule], list[Any
             return number if isinstance(number, tuple) else ("const", number)
         if rule[0] == "view":
             kind, base, sizes, strides, offset, *rest = rule
+            if len(rest) > 1:
+                rest[1] = tuple([(name, overload, tuple(map(argument, args)), item) for name, overload, args, item in rest[1]])
             return kind, base, tuple(map(raw, sizes)), tuple(map(raw, strides)), raw(offset), *rest
         return rule
+
+    def argument(value: Any) -> Any:
+        """Of a view that is called again."""
+        return [raw(item) for item in value] if isinstance(value, (list, tuple)) else raw(value)
 
     return [settled(rule) for rule in rules], numbers
 

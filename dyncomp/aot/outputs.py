@@ -159,10 +159,10 @@ def _view(name: tuple[str, int], base: FakeTensor, value: FakeTensor) -> Rule:
 
 
 def _calls(base: tuple[ViewStep, ...], chain: tuple[ViewStep, ...]) -> tuple[Any, ...]:
-    """The views that lead from one chain to a longer one, where their arguments are the same in every call."""
+    """The views that lead from one chain to a longer one; numbers among their arguments may vary."""
     steps = chain[len(base) :]
     if any(a is not b for a, b in zip(base, chain, strict=False)) or len(chain) <= len(base):
         return ()
-    if any(step.kwargs or next(numbers_in([step.args]), None) is not None for step in steps):
+    if any(step.kwargs or not all(isinstance(n, torch.SymInt) for n in numbers_in([step.args])) for step in steps):
         return ()
     return tuple([(step.op._schema.name, step.op._schema.overload_name, step.args, step.item) for step in steps])

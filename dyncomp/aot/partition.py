@@ -75,10 +75,10 @@ class Saved:
     copied: bool = False
 
 
-def choose_saved(tape: Tape, tangents: Iterable[Node], results: list[Node], visible: Visible) -> list[Saved]:
-    """What to keep so that the backward part of the tape gives `results`."""
+def choose_saved(tape: Tape, tangents: Iterable[Node], results: list[Node], visible: Visible, also: Iterable[Node] = ()) -> list[Saved]:
+    """What to keep so that the backward part of the tape gives `results`, and the values `also` of the forward follow from it."""
     behind = backward_nodes(tape, tangents)
-    needed = _forward_needs(tape, behind, results)
+    needed = _forward_needs(tape, behind, results) | set(also)
     if not needed:
         return []
     materialised = _read_in_memory(behind, results)
@@ -211,14 +211,23 @@ def _ancestors(tape: Tape, wanted: set[Node]) -> list[Node]:
 
 
 def _price(node: Node, needed: set[Node], visible: Visible) -> float:
-    """What keeping a value costs, in bytes. What eager keeps anyway is cheap if it belongs to the caller."""
+    """What keeping a value costs, in bytes. What eager keeps anyway is cheap if it belongs to the caller, who may have it longer."""
     if type(node.meta) is not TensorMeta or _is_view(node):
         return INFINITE
     shape = [_hint(size) for size in node.meta.shape]
     size = max(prod(shape), 1) * (packed_meta(node) or node.meta).dtype.itemsize
     if node.op is Input:
         return 1e-3 * size if node.args[0] in visible.kept_inputs else 2 * size
-    return 2 * size if _is_copied(node, needed, visible) else size
+    if _is_copied(node, needed, visible):
+        return 2 * size
+    return 0.1 * size if node in visible.outputs else size
+
+
+def bytes_kept(chosen: Iterable[Saved], inputs: Iterable[Any], free: set[int]) -> int:
+    """How much memory saved values and inputs take; nothing for inputs at the indices `free`, which live anyway."""
+    memory = {memory_root(one.node): one.node.meta for one in chosen if one.copied or one.node.op is not Input or one.node.args[0] not in free}
+    metas = [*memory.values(), *[one.meta for one in inputs]]
+    return sum(prod(map(_hint, meta.shape)) * meta.dtype.itemsize for meta in metas)
 
 
 def _hint(size: Any) -> int:

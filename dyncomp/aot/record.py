@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 from torch.autograd.graph import GradientEdge
+from torch.utils._python_dispatch import _disable_current_modes
 
 from dyncomp._frame import _exec
 from dyncomp.aot.ends import Ends, ends_of
 from dyncomp.aot.epilogue import check_written, exact_node
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.interpret import enter_inputs, flat, interpret, state_restored, typed_errors
+from dyncomp.aot.kept import kept_nodes
 from dyncomp.aot.lazy import check_result
 from dyncomp.aot.outputs import Outputs, plan_outputs
 from dyncomp.aot.sizes import env_of_inputs
@@ -30,6 +32,7 @@ from dyncomp.aot.store import Recorder, Store, Track, track_of
 from dyncomp.aot.tape import Input, Node, Tape, is_random
 from dyncomp.aot.tracer import TraceMode
 from dyncomp.aot.undisturbed import undisturbed
+from dyncomp.errors import InternalError
 from dyncomp.fake.tensor import FakeTensor, TensorMeta, as_result, make_fake
 from dyncomp.shape.layout import contiguous_strides, is_dense
 
@@ -50,6 +53,8 @@ class Recording:
     and ("node", n) a node of the tape. `rebased`: (input, raw output that is its new value), for inputs that
     were written with a gradient flowing; `mutations`: inputs written without. `leaf_order`: positions in `requiring` of the
     leaves, in the order in which eager's backward comes to them. `ends`: what eager's history is like.
+    `kept`: by node of that history that may keep values its name and what it keeps, and `kept_ends` as in `Ends.keepers`; None: not known.
+    `origins`: by raw output what eager calls it in its errors.
     """
 
     recorder: Recorder
@@ -66,6 +71,9 @@ class Recording:
     gradients: list[Rule]
     leaf_order: list[int]
     ends: Ends
+    kept: list[tuple[str, list[Node | None]]] | None
+    kept_ends: list[tuple[int, int]]
+    origins: list[str]
 
     @property
     def tape(self) -> Tape:
@@ -107,7 +115,9 @@ def record(
         mutations = _mutations(fakes, written)
         boundary = len(mode.recorder.tape)
         asked = [fake for fake, yes in zip(outputs.raw, outputs.differentiable, strict=True) if yes]
-        ends = ends_of(asked, sought)
+        ends, keeping = ends_of(asked, sought)
+        with mode:
+            kept = kept_nodes(mode.recorder, keeping.nodes)
         pattern = pattern if pattern is not None else likely_pattern(outputs, ends)
         if after is not None:
             earlier = [fake for fake, wanted in zip(outputs.raw, after, strict=True) if wanted]
@@ -125,13 +135,38 @@ def record(
         raise Unsupported("a backward that draws random numbers")
     nodes = [track_of(t).node for t in tangents]
     return Recording(
-        mode.recorder, env, boundary, fakes, requiring, outputs, raw, rebased, mutations, pattern, nodes, rules, leaf_order, ends
+        mode.recorder, env, boundary, fakes, requiring, outputs, raw, rebased, mutations, pattern, nodes, rules, leaf_order, ends,
+        kept, keeping.ends, [_origin(fake) for fake in outputs.raw],
     )  # fmt: skip
 
 
 def _leaf_order(outputs: list[FakeTensor], requiring: list[FakeTensor]) -> list[int]:
     places = {id(fake): place for place, fake in enumerate(requiring)}
     return [places[id(leaf)] for leaf in _exec.backward_leaves(tuple(outputs)) if id(leaf) in places]
+
+
+def _origin(result: FakeTensor) -> str:
+    node = result.grad_fn
+    return "" if node is None else f"output {result.output_nr} of {_operation_of(node.name())}"
+
+
+def _operation_of(node: str) -> str:
+    """As eager's message calls it: older releases of torch give the node's own name, ExpBackward0."""
+    return node.rstrip("0123456789").removesuffix("Backward") if _names_operations() else node
+
+
+@functools.cache
+def _names_operations() -> bool:
+    with torch.inference_mode(False), torch.enable_grad(), _disable_current_modes():
+        x = torch.ones(1, requires_grad=True)
+        y = x.exp()
+        y.detach().zero_()
+        try:
+            torch.autograd.grad(y, x)
+        except RuntimeError as error:
+            return "ExpBackward" not in str(error)
+    raise InternalError("a write to a kept value does not raise")
+
 
 
 def likely_pattern(outputs: Outputs, ends: Ends) -> Pattern:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.autograd.graph import get_gradient_edge
 
 from dyncomp import aot, config, counters
 from dyncomp._frame import _core, _exec
@@ -34,6 +35,7 @@ Autocast = tuple[tuple[str, torch.dtype], ...]  # (device, to what), where it is
 Layout = list[int] | tuple[str, list[int]]
 Ready = tuple[Callable[..., Any], list[Layout], list[bool]]  # the call, its gradients' layouts, which saved values it reads
 Key = tuple[tuple[bool, ...], Autocast, aot.Wanted]  # raw outputs with a gradient, autocast, inputs whose gradients are wanted
+Kept = tuple[tuple[int, ...], tuple[Any, ...], tuple[int, ...]]  # stand-ins among the inputs, saved values (None: gone), used keepers
 Build = Callable[[aot.AtenGraph, str], Callable[..., Any]]  # (graph, "forward" or "backward") -> callable
 
 
@@ -107,6 +109,7 @@ class _Trainer:
             outputs=joint.outputs,
             draws=joint.random,
             repeatable=joint.repeatable,
+            held=list(range(len(joint.fakes))) if joint.held is None else joint.held,
             **_ends(joint, len(differentiable)),
             likely=[joint.pattern[k] for k in differentiable],
             leaf_order=joint.leaf_orders[joint.pattern],
@@ -237,43 +240,59 @@ class _Backward:
         create_graph: bool,
         retain: bool,
         wanted: tuple[bool, ...],
+        kept: Kept | None,
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Gradients by eager's autograd through the torch-level graph, which runs once more; and the differentiable raw outputs in
-        that graph (None: not known).
+        that graph (None: not known). `kept`: what is left of the call where it runs on other inputs.
         """
         joint = self.joint
         counters.add_fallback("double-backward-eager" if create_graph else "backward-eager")
-        if not joint.repeatable:
+        if not joint.repeatable and (joint.held is None or kept is None):
             raise RuntimeError(
                 "dyncomp cannot differentiate this backward: the compiled function writes an input that its result depends on. "
                 "Compute it outside the compiled function, or wrap the function in dyncomp.disable."
             )
+        if generator_state is None and joint.random:
+            generator_state = torch.get_rng_state()  # what was drawn is among what is kept
         with torch.enable_grad(), _generator_at(generator_state), state_restored():
             self.trainer.state.put_back_autocast()
             torch.autocast_increment_nesting()  # a block of its own: weights that are cast for it are forgotten after it
             again = self._aliases(inputs, create_graph)
+            behind = [again[place].grad_fn for place in joint.requiring]
+            sought = [get_gradient_edge(again[place]) for place in joint.requiring]
             results = node_by_node(joint.gm)(*again)
             results = results if isinstance(results, tuple | list) else (results,)
         asked = [k for k, yes in enumerate(joint.differentiable) if yes]
-        raw = tuple(self._raw(results, k) for k in asked)
+        moved = {number: again[index] for index, number in joint.rebased}
+        raw = tuple(moved[k] if k in moved else self._raw(results, k) for k in asked)
+        if kept is not None and joint.shows:
+            missing, saved, used = kept
+            written = {index for index, _ in joint.forward.mutations} if not joint.repeatable else set()
+            with COMPILE_LOCK, torch.no_grad():
+                aot.put_right(joint, [one for one in raw if one is not None], behind, inputs, {*missing, *written}, saved, used)
         outputs, given = zip(*[(one, t) for one, t in zip(raw, tangents, strict=True) if t is not None], strict=True)
         run = torch.autograd.Variable._execution_engine.run_backward
         places = [place for place, yes in enumerate(wanted) if yes]
-        sought = tuple(again[joint.requiring[place]] for place in places)
         gradients: list[Any] = [None] * len(wanted)
-        for place, gradient in zip(places, run(outputs, given, retain, create_graph, sought, True, accumulate_grad=False), strict=True):
+        edges = tuple(sought[place] for place in places)
+        found = run(outputs, given, retain, create_graph, edges, True, accumulate_grad=False)
+        for place, gradient in zip(places, found, strict=True):
             gradients[place] = gradient
         return tuple(gradients), raw
 
     def _aliases(self, inputs: tuple[Any, ...], create_graph: bool) -> list[Any]:
         """Stand-ins for the inputs whose gradients can be asked for, and whose writes nobody sees."""
         written = {index for index, _ in self.joint.forward.mutations}
+        moved = {index for index, _ in self.joint.rebased}
         again = []
         for index, tensor in enumerate(inputs):
             if not isinstance(tensor, torch.Tensor):  # a number
                 again.append(tensor)
                 continue
-            if index in written:
+            if index in moved:
+                with torch.enable_grad():
+                    tensor = tensor.clone()  # no view: what is written to it is not to be told of another
+            elif index in written:
                 tensor = tensor.detach().clone().requires_grad_(tensor.requires_grad)
             elif create_graph and tensor.requires_grad:
                 tensor = tensor.view_as(tensor)
@@ -308,14 +327,16 @@ def _ends(joint: aot.JointGraph, outputs: int) -> dict[str, Any]:
     for above, below in ends.keepers:
         open_ = [reach & ~below if above >> k & 1 else reach for k, reach in enumerate(open_)]
     sized = joint.forward.sizes is not None
-    last = [not sized and any(above >> k & 1 and below & one for k, one in enumerate(open_)) for above, below in joint.readers]
+    last = [
+        not sized and any(above >> k & 1 and below & one for above, below in pairs_of for k, one in enumerate(open_)) for pairs_of in joint.readers
+    ]
     return {
         "reach": [packed(reach, count) for reach in ends.reach],
         "output_order": ends.order,
         "keepers": pairs(ends.keepers),
-        "readers": pairs(joint.readers),
+        "readers": [pairs(one) for one in joint.readers],
         "last_needs": last,
-        "watched": [(raw, packed(above, outputs), packed(below, count)) for raw, above, below in joint.watched],
+        "watched": [(raw, packed(above, outputs), packed(below, count), origin) for raw, above, below, origin in joint.watched],
         "sized": sized,
     }
 

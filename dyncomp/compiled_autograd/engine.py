@@ -27,6 +27,7 @@ from dyncomp.compiled_autograd.program import Structure, write
 from dyncomp.compiled_autograd.running import STACK, Running
 from dyncomp.context import CompileContext
 from dyncomp.errors import RecompileLimitError
+from dyncomp.fake import FakeMode
 
 _EagerEngine: Any = type(torch.autograd.Variable._execution_engine)
 _KEPT_PROGRAMS = 64  # of one region; the least recently used go
@@ -43,7 +44,7 @@ class Engine(_EagerEngine):  # type: ignore[misc]
 
     def run_backward(self, *args: Any, **kwargs: Any) -> Any:
         owner = _core.current_owner()
-        if isinstance(owner, CompileContext) and owner.options.get("compiled_autograd"):
+        if isinstance(owner, CompileContext) and owner.options.get("compiled_autograd") and not _is_traced():
             try:
                 call = prepare(owner, *args, **kwargs)
             except Refused as reason:
@@ -51,6 +52,12 @@ class Engine(_EagerEngine):  # type: ignore[misc]
             else:
                 return call()
         return super().run_backward(*args, **kwargs)
+
+
+def _is_traced() -> bool:
+    """True for a backward over fakes, by which a compiled function's own is found out."""
+    count = torch._C._len_torch_dispatch_stack()
+    return count > 0 and isinstance(torch._C._get_dispatch_stack_at(count - 1), FakeMode)
 
 
 def install() -> None:
@@ -126,7 +133,10 @@ def prepare(
     """A callable that runs this backward. Raises Refused."""
     _check_call(tensors, gradients, create)
     capture = not accumulate_grad
-    walk = _exec.backward_walk(tuple(tensors), tuple(inputs), capture=capture)
+    try:
+        walk = _exec.backward_walk(tuple(tensors), tuple(inputs), capture=capture)
+    except RuntimeError as error:  # compiled code of which another backward has used up some: eager's engine knows which
+        raise Refused("a history of which some is used up") from error
     if isinstance(walk, str):
         raise Refused(walk)
     steps, structure, sizes, kinds, objects, hooks, _ = walk

@@ -54,7 +54,13 @@ def accumulate(leaf: Any, gradient: Any) -> None:
     if gradient is None or not leaf.requires_grad:
         return
     if leaf.grad is not None:
-        leaf.grad.add_(gradient)
+        if leaf.grad.layout is not torch.strided and gradient.layout is torch.strided:
+            leaf.grad = gradient + leaf.grad  # a sparse gradient cannot become a dense one in place
+        else:
+            leaf.grad.add_(gradient)
+        return
+    if gradient.layout is not torch.strided:
+        leaf.grad = gradient.clone()
         return
     shape, strides = tuple(leaf.shape), leaf.stride()
     if _fits(shape, strides, gradient.stride()):

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dyncomp.fake.errors import NoShapeRule, OtherLayout
+from dyncomp.fake.errors import DataDependentShape, NoShapeRule, OtherLayout
 from dyncomp.fake.facts import Kind, facts_of
 from dyncomp.fake.no_dynamo import keep_dynamo_out
 from dyncomp.fake.tensor import TensorMeta
@@ -109,6 +109,8 @@ def _run(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any
         raise NoShapeRule(str(op), str(error).split("\n", 1)[0]) from error
     except Exception as error:
         if facts_of(op).opaque:  # somebody's own fake implementation, or none at all
+            if "data-dependent shape" in str(error):  # it asks for `torch.library.get_ctx().new_dynamic_size()`
+                raise DataDependentShape(str(op), "the shape of the result depends on tensor data") from error
             raise NoShapeRule(str(op), str(error).split("\n", 1)[0]) from error
         raise
 

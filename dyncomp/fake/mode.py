@@ -17,7 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dyncomp.fake import composites as _composites  # noqa: F401  (fills torch's place for them)
-from dyncomp.fake import constant, inplace, known_number, late, plain_ints, tangents
+from dyncomp.fake import constant, inplace, known_number, late, number_forms, plain_ints, tangents
 from dyncomp.fake.autocast import autocast_as_called
 from dyncomp.fake.errors import DataDependentShape, DataDependentValue, NoShapeRule
 from dyncomp.fake.facts import QUERIES, Kind, OpFacts, facts_of
@@ -117,6 +117,9 @@ class FakeMode(TorchDispatchMode):
         whole = self.whole(fn, args, kwargs or {})
         if whole is not None:
             return whole
+        formed = self.formed(fn, args, kwargs or {})
+        if formed is not NotImplemented:
+            return formed
         fn = stand_in(fn)
         if self.levels.concern(fn):
             with self.levels.entered(), self:
@@ -136,6 +139,14 @@ class FakeMode(TorchDispatchMode):
             return self.__torch_dispatch__(call[0], (), call[1], call[2])
         finally:
             self._asked_directly = None
+
+    def formed(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The same for calls that are made in another form; NotImplemented for all others."""
+        form = None if self.env is None or self.levels else number_forms.form_of(fn, args, kwargs)
+        if form is None:
+            return NotImplemented
+        with self:
+            return form(self)
 
     def __enter__(self) -> FakeMode:
         if self.env is not None:

@@ -259,7 +259,7 @@ def _failure_shows(trace: Trace) -> bool:
     been changed, or, of operations that do raise in correct programs, a tensor had been written or random numbers been drawn.
     """
     raises = trace.may_fail and (trace.writes() or trace.fake_mode.draws)
-    return bool(trace.may_be_caught or len(trace.effects) or raises or trace.checks.made)
+    return bool(trace.may_be_caught or len(trace.effects) or raises or trace.checks.made or trace.checks.granted)
 
 
 def _emit_break(builder: RunBuilder, trace: Trace) -> None:

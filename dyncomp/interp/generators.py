@@ -9,7 +9,7 @@ from dyncomp.errors import GraphBreak
 from dyncomp.interp.machine import Frame, NotQuiet
 from dyncomp.values.base import Builder, PyRaise, Tracer, Value
 from dyncomp.values.builtin_kind import builtin_method
-from dyncomp.values.exception import ExceptionValue
+from dyncomp.values.exception import ExceptionValue, stop_in_generator
 from dyncomp.values.function import FunctionValue
 from dyncomp.values.iterators import IteratorValue
 
@@ -84,6 +84,8 @@ class GeneratorValue(IteratorValue):
         if self.finished or not self.started:
             self.finished = True
             raise PyRaise(error)
+        if self.frame.handled:
+            error.linked_to(tx, self.frame.handled[-1])
         return self._run(tx, error)
 
     def _run(self, tx: Tracer, thrown: ExceptionValue | None) -> Value:
@@ -94,8 +96,8 @@ class GeneratorValue(IteratorValue):
             value = self.frame.run()
         except PyRaise as error:
             self.finished = True
-            if error.value.python_type() is StopIteration:
-                tx.raise_(RuntimeError, "generator raised StopIteration")
+            if isinstance(error.value, ExceptionValue) and issubclass(error.value.cls, StopIteration):
+                raise PyRaise(stop_in_generator(tx, error.value)) from None
             raise
         finally:
             self.running = False

@@ -37,6 +37,7 @@ _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE
 
 
 def inline(trace: Host, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    _keep_traceback(trace, function, kwargs)
     refuse(function)
     if len(trace.frames) > config.inline_depth:
         raise GraphBreak(
@@ -46,6 +47,15 @@ def inline(trace: Host, function: FunctionValue, args: Sequence[Value], kwargs: 
     if function.code.co_flags & inspect.CO_GENERATOR:
         return GeneratorValue(frame, function, args, kwargs)
     return frame.run()
+
+
+def _keep_traceback(trace: Host, function: FunctionValue, kwargs: dict[str, Value]) -> None:
+    """Functions that show where the exception being handled came from: it must be Python that raised it."""
+    module = function.globals.get("__name__")
+    shows = module == "traceback" or module == "logging" and ("exc_info" in kwargs or function.qualname.endswith(".exception"))
+    current = trace.frames[-1].current_exception() if shows and trace.frames else None
+    if current is not None:
+        current.need_traceback()
 
 
 def refuse(function: FunctionValue) -> None:

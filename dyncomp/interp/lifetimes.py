@@ -17,17 +17,18 @@ from dyncomp.bytecode.continuation import is_resume
 from dyncomp.errors import GraphBreak
 from dyncomp.interp.machine import Frame, UnreadArgument
 from dyncomp.values.base import Value
-from dyncomp.values.lifetime import end_shows, may_be_watched
+from dyncomp.values.lifetime import end_shows, holds, may_be_watched
 
 
 class Watch:
     """The arguments of a frame whose end would show. False where there are none."""
 
     def __init__(self, frame: Frame, args: Sequence[Any]):
-        self._open: list[tuple[Any, Value | None]] = []
+        self._given: list[tuple[Any, Value | None]] = []
         if is_resume(frame.code):
             unread = {id(v.obj): v for v in frame.variables.values() if isinstance(v, UnreadArgument)}
-            self._open = [(arg, unread.get(id(arg))) for arg in args if end_shows(arg)]
+            self._given = [(arg, unread.get(id(arg))) for arg in args]
+        self._open = [(arg, unread) for arg, unread in self._given if end_shows(arg)]
 
     def __bool__(self) -> bool:
         return bool(self._open)
@@ -35,13 +36,23 @@ class Watch:
     def check(self, frame: Frame, known: dict[int, Value]) -> None:
         """Raises GraphBreak if the instruction before dropped one. `known`: the values of objects by id. What went into another
         value counts as dropped: nobody knows what becomes of it."""
-        held = {id(value) for value in _held(frame)}
-        for obj, unread in self._open:
-            if id(unread) not in held and id(known.get(id(obj))) not in held:
-                raise GraphBreak(
-                    "last-reference",
-                    f"this may be the last reference to a {type(obj).__qualname__}, whose end the program can see",
-                )
+        for obj in _dropped(self._open, frame, known):
+            raise GraphBreak(
+                "last-reference",
+                f"this may be the last reference to a {type(obj).__qualname__}, whose end the program can see",
+            )
+
+    def may_be_gone(self, obj: Any, frame: Frame, known: dict[int, Value]) -> bool:
+        """True if the frame has dropped what may have been the last reference to `obj`: a weak reference would tell."""
+        return any(holds(arg, obj) for arg in _dropped(self._given, frame, known))
+
+
+def _dropped(given: Sequence[tuple[Any, Value | None]], frame: Frame, known: dict[int, Value]) -> Iterator[Any]:
+    """Those of the frame's arguments that it does not hold any more."""
+    held = {id(value) for value in _held(frame)} if given else set()
+    for obj, unread in given:
+        if id(unread) not in held and id(known.get(id(obj))) not in held:
+            yield obj
 
 
 def _held(frame: Frame) -> Iterator[Value | None]:

@@ -24,6 +24,7 @@ from torch import fx
 from dyncomp import counters
 from dyncomp._frame import _core
 from dyncomp.bytecode.continuation import throw_code
+from dyncomp.interp.failed_checks import note_failure
 from dyncomp.values.node_by_node import wrote
 
 # Operations whose errors depend on the values in tensors, by the name of the function or method.
@@ -79,6 +80,7 @@ def rerun(error: BaseException, generator: Any, function: types.FunctionType, *s
     if not isinstance(error, Exception) or wrote(error):
         return throw_into(error, function, slots)
     counters.add_fallback("graph-raised")
+    note_failure(error, function.__code__)
     if generator is not None:
         torch.default_generator.set_state(generator)
     code = function.__code__

@@ -18,12 +18,14 @@ from dyncomp.interp.sizes import Sizes
 
 
 class RuntimeChecks:
-    """`made`: how many are in the graph. `assumed`: one of them fails in programs that are right."""
+    """`made`: how many are in the graph. `assumed`: one of them fails in programs that are right. `granted`: there are also those of
+    `raising_branches`."""
 
     def __init__(self, graph: fx.Graph, numbers: NumberNodes, sizes: Sizes):
         self._graph, self._numbers, self._sizes = graph, numbers, sizes
         self.made = 0
         self.assumed = False
+        self.granted = False
 
     def add(self) -> None:
         """Puts what was asserted since the last time into the graph, as far as all its numbers are there by now, in order."""

@@ -146,7 +146,8 @@ class TraceGraph(abc.ABC):
         kind = "call_method" if isinstance(fn, str) else "call_function"
         node = self.graph.create_node(kind, fn, fx_args, fx_kwargs)
         self._note_failing(may_fail(fn, fx_args), fn)
-        return self.result(node, result)
+        value = self.result(node, result)  # later users of what was written hang on this node
+        return args[0] if isinstance(result, list | tuple) and _gives_back_first(fn) else value
 
     def add_checks(self, fn: Any) -> None:
         """Run-time checks come before the operation that relies on them. Where one fails the frame runs again, which needs that
@@ -154,8 +155,14 @@ class TraceGraph(abc.ABC):
         """
         made = self.checks.made
         self.checks.add()
-        if self.checks.made > made and self._wrote and self._may_run_node_by_node():
+        if self.checks.made > made and self.wrote_for_good():
             raise GraphBreak("data-dependent-shape", f"a run-time check for {_name(fn)} after a write to an input")
+
+    def wrote_for_good(self) -> bool:
+        """True if a graph that raises from here on may have written to an input, so that the frame cannot run again. Writes to
+        tensors of inference mode are not counted, so nobody can tell afterwards (`node_by_node`).
+        """
+        return self._may_run_node_by_node() and (self.writes() or torch.is_inference_mode_enabled())
 
     def _may_run_node_by_node(self) -> bool:
         if not getattr(getattr(self.context, "backend", None), "writes_last", False):
@@ -242,6 +249,12 @@ class TraceGraph(abc.ABC):
             self.raise_real(error)
 
 
+def _gives_back_first(fn: Any) -> bool:
+    """In-place foreach functions return the very list that they were given."""
+    name = str(_name(fn)).rpartition(".")[2]
+    return name.startswith("_foreach_") and name.endswith("_")
+
+
 def _may_write(fn: Any, kwargs: Any) -> bool:
     """By its name: in-place methods and operators, assignments to items, `out=`."""
     name = str(_name(fn))
@@ -272,6 +285,8 @@ def _knob_hint(error: DataDependentShape | DataDependentValue) -> str:
     """The cure where a knob lets the operation into the graph; empty: the reason's own."""
     if isinstance(error, DataDependentValue):
         return KNOB_HINT if error.op == "aten._local_scalar_dense.default" else ""
+    if not error.op.startswith("aten."):
+        return ""
     return (
         "Use a masked computation of fixed shape (torch.where) instead of selecting elements, or set "
         "dyncomp.config.capture_dynamic_output_shape_ops = True to take the operation into the graph."

@@ -143,7 +143,9 @@ class SymNode:
     # ---- answers
 
     def bool_(self) -> bool:
-        return self.guard_bool("", 0)
+        """Of a float too: -0.0 is false, whatever its bits."""
+        truth = self if self.pytype is bool else self.ne(self.wrap_int(0) if self.pytype is int else self.wrap_float(0.0))
+        return truth.guard_bool("", 0)
 
     def int_(self) -> int:
         return self.guard_int("", 0)

@@ -148,6 +148,8 @@ class Attributes(Value):
             return self._slot(tx, name, raw)
         if isinstance(raw, TUPLE_GETTER) and self.storage is not None:
             return self.storage.getitem(tx, tx.constant(raw.__reduce__()[1][0]))
+        if isinstance(raw, types.ClassMethodDescriptorType):  # dict.fromkeys
+            return tx.constant(raw.__get__(None, self.cls))
         if isinstance(raw, C_METHODS):
             return BoundMethodValue(tx.constant(raw), self)
         if isinstance(raw, GETSET):
@@ -208,12 +210,14 @@ class Attributes(Value):
                 self._require_slot(tx, name, raw)
             self.touch_slot(tx, name, value)
         elif raw is not ABSENT and is_data_descriptor(raw):
-            setter = class_lookup(type(raw), "__set__")
-            if value is None or not isinstance(setter, types.FunctionType):
+            setter = class_lookup(type(raw), "__set__" if value is not None else "__delete__")
+            if not isinstance(setter, types.FunctionType):
                 raise GraphBreak("unsupported-mutation", f"setting descriptor {name!r} of {self.describe()}")
-            tx.call(tx.constant(setter), [self._class_item(tx, name, raw), self, value])
+            given = [] if value is None else [value]
+            tx.call(tx.constant(setter), [self._class_item(tx, name, raw), self, *given])
         elif not self.has_dict:
-            tx.raise_(AttributeError, f"{type_name(self.cls)!r} object has no attribute {name!r}")
+            what = "has no attribute {!r}" if raw is ABSENT else "attribute {!r} is read-only"
+            tx.raise_(AttributeError, f"{type_name(self.cls)!r} object {what.format(name)}")
         elif value is not None:
             self.namespace.store(tx, tx.constant(name), value)
         else:

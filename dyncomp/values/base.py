@@ -85,6 +85,10 @@ class Tracer(Protocol):
         """What follows depends on the storage offsets of outside tensors, which are not guarded otherwise, or on strides."""
         ...
 
+    def may_be_gone(self, obj: Any) -> bool:
+        """True if the frame has dropped what may have been the last reference to an outside object."""
+        ...
+
     def add_checks(self, fn: Any) -> None:
         """What the running graph has to fulfil so far is checked before `fn` goes on."""
 

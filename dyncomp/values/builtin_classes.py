@@ -15,22 +15,22 @@ from dyncomp.values.base import ABSENT, PyRaise, Tracer, Value
 from dyncomp.values.builtin_arguments import Args, Kwargs, name_of, one_argument
 from dyncomp.values.class_facts import HEAP_TYPE, class_lookup
 from dyncomp.values.constant import fold_call
+from dyncomp.values.exception import note_attribute_error
 from dyncomp.values.instance import InstanceValue
 from dyncomp.values.registry import on_call
-from dyncomp.values.sequence import SequenceValue
+from dyncomp.values.sequence_base import SequenceValue
 from dyncomp.values.super_value import SuperValue
 
 
 @on_call(getattr)
 def _getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     name = name_of(args[1])
-    if len(args) == 2:
-        return args[0].getattr(tx, name)
     try:
         return args[0].getattr(tx, name)
     except PyRaise as error:
-        if issubclass(error.value.python_type(), AttributeError):
+        if len(args) > 2 and issubclass(error.value.python_type(), AttributeError):
             return args[2]
+        note_attribute_error(tx, error.value, args[0], name)
         raise
 
 
@@ -53,7 +53,13 @@ def _delattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @on_call(vars)
 def _vars(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return one_argument(tx, "vars", args, kwargs).getattr(tx, "__dict__")
+    obj = one_argument(tx, "vars", args, kwargs)
+    try:
+        return obj.getattr(tx, "__dict__")
+    except PyRaise as error:
+        if issubclass(error.value.python_type(), AttributeError):
+            tx.raise_(TypeError, "vars() argument must have __dict__ attribute")
+        raise
 
 
 # -- classes ----------------------------------------------------------------------------------------------

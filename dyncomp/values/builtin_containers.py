@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 
 from dyncomp.errors import GraphBreak
+from dyncomp.values import special_results
 from dyncomp.values.base import ABSENT, Tracer, Value
 from dyncomp.values.builtin_arguments import Args, Kwargs
 from dyncomp.values.class_facts import class_lookup
@@ -34,6 +35,8 @@ def _set(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @on_call(frozenset)
 def _frozenset(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if args and isinstance(args[0], SetValue) and args[0].cls is frozenset:
+        return args[0]
     made = tx.set_of(args[0].unpack(tx) if args else [])
     assert isinstance(made, SetValue)
     return SetValue(made.items, frozenset)
@@ -98,4 +101,4 @@ def _range(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _as_int(tx: Tracer, value: Value) -> Value:
-    return value if value.is_constant() else value.call_method(tx, "__index__", [], {})
+    return value if value.is_constant() else special_results.index(tx, value.call_method(tx, "__index__", [], {}))

@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from dyncomp.errors import GraphBreak, InternalError
+from dyncomp.errors import InternalError
 from dyncomp.shape.symbolic import float_max, float_min
 from dyncomp.values.base import Tracer, Value
 from dyncomp.values.builtin_arguments import Args, Kwargs, one_argument
 from dyncomp.values.constant import ConstantValue, fold, fold_call
 from dyncomp.values.instance import InstanceValue
-from dyncomp.values.iterators import EnumerateValue, FilterValue, MapValue, ZipValue
-from dyncomp.values.operators import binary, compare
+from dyncomp.values.iterators import CallIterator, EnumerateValue, FilterValue, MapValue, ZipValue
+from dyncomp.values.operators import binary, compare, equal
 from dyncomp.values.registry import on_call
 from dyncomp.values.running_number import ReadNumberValue, extreme
 from dyncomp.values.sequence import ListValue, sort_values
@@ -33,7 +33,23 @@ def _len(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _iter(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if len(args) == 1:
         return args[0].iterate(tx)
-    raise GraphBreak("unsupported-builtin", "iter() with a sentinel")
+    return UntilIterator(iter, args, {}, lambda: _until(tx, args[0], args[1]))
+
+
+class UntilIterator(CallIterator):
+    """`iter(function, last)`"""
+
+    def python_type(self) -> type:
+        return type(iter(int, 1))
+
+
+def _until(tx: Tracer, function: Value, last: Value) -> Iterator[Value]:
+    """`iter(function, last)`: what the calls give, up to something that equals `last`."""
+    while True:
+        item = tx.catch_stop(lambda: tx.call(function, []))
+        if item is None or equal(tx, last, item):
+            return
+        yield item
 
 
 @on_call(next)

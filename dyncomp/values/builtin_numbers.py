@@ -6,6 +6,7 @@ import types
 from typing import Any, NoReturn
 
 from dyncomp.errors import GraphBreak, InternalError
+from dyncomp.values import special_results
 from dyncomp.values.base import PyRaise, Tracer, Value
 from dyncomp.values.builtin_arguments import Args, Kwargs, one_argument
 from dyncomp.values.class_facts import class_lookup
@@ -15,7 +16,8 @@ from dyncomp.values.operators import binary
 from dyncomp.values.registry import on_call
 from dyncomp.values.sequence import TupleValue
 from dyncomp.values.sets import SetValue
-from dyncomp.values.text import text_of
+from dyncomp.values.sym_number import SymNumberValue, hash_of
+from dyncomp.values.text import format_value, text_of
 
 
 def _number(cls: type, slot: str) -> Any:
@@ -47,6 +49,11 @@ def _str(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @on_call(repr)
 def _repr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return text_of(tx, one_argument(tx, "repr", args, kwargs), repr)
+
+
+@on_call(format)
+def _format(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return format_value(tx, args[0], None, args[1] if len(args) > 1 else tx.constant(""))
 
 
 @on_call(abs)
@@ -101,7 +108,11 @@ def _hash(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(value, InstanceValue) and isinstance(
         class_lookup(value.cls, "__hash__"), types.FunctionType
     ):
-        return value.special(tx, "__hash__") or value
+        result = value.special(tx, "__hash__")
+        assert result is not None
+        return special_results.hashed(tx, result)
     if isinstance(value, ConstantValue | TupleValue | SetValue) and value.is_constant():
         return fold(tx, hash, value)
+    if isinstance(value, SymNumberValue):
+        return hash_of(tx, value) or fold_call(tx, hash, [tx.constant(value.as_constant())], {})
     raise GraphBreak("unsupported-builtin", f"hash of {value.describe()}")

@@ -10,12 +10,14 @@ from dyncomp.errors import GraphBreak
 from dyncomp.values.base import Tracer, Value
 from dyncomp.values.builtin_arguments import Args, Kwargs, name_of
 from dyncomp.values.builtin_containers import filled_dict
+from dyncomp.values.class_facts import class_lookup
 from dyncomp.values.exception import ExceptionValue
 from dyncomp.values.instance import InstanceValue
 from dyncomp.values.klass import ClassValue
 from dyncomp.values.mapping import DictValue
 from dyncomp.values.registry import call_if, on_call
 from dyncomp.values.sequence import ListValue, TupleValue
+from dyncomp.values.sets import SetValue
 
 
 def _instance(value: Value, what: str) -> InstanceValue:
@@ -55,7 +57,19 @@ def _object_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     cls = args[0]
     if not isinstance(cls, ClassValue):
         raise GraphBreak("unsupported-builtin", "__new__ of an unknown class")
+    if len(args) > 1 or kwargs:
+        _refuse_excess(tx, cls.cls)
     return cls.new_instance(tx, args[1:])
+
+
+def _refuse_excess(tx: Tracer, cls: type) -> None:
+    """object.__new__ takes arguments only for an `__init__` that follows."""
+    if issubclass(cls, dict | list | set) or issubclass(cls, BaseException):
+        return
+    if class_lookup(cls, "__new__") is not object.__new__:
+        tx.raise_(TypeError, "object.__new__() takes exactly one argument (the type to instantiate)")
+    if class_lookup(cls, "__init__") is object.__init__:
+        tx.raise_(TypeError, f"{cls.__name__}() takes no arguments")
 
 
 @on_call(tuple.__new__)
@@ -70,8 +84,32 @@ def _tuple_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return made
 
 
-@on_call(object.__init__, object.__init_subclass__)
+@on_call(frozenset.__new__)
+def _frozenset_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    filled = tx.call(tx.constant(frozenset), args[1:])
+    cls = args[0]
+    if cls.as_constant() is frozenset:
+        return filled
+    assert isinstance(cls, ClassValue) and isinstance(filled, SetValue)
+    made = cls.new_instance(tx)
+    made.storage = SetValue(filled.items, frozenset)
+    return made
+
+
+@on_call(object.__init_subclass__)
+def _object_init_subclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return tx.constant(None)
+
+
+@on_call(object.__init__)
 def _object_init(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Arguments are an error where nobody else can have used them."""
+    if len(args) > 1 or kwargs:
+        cls = args[0].python_type()
+        if class_lookup(cls, "__init__") is not object.__init__:
+            tx.raise_(TypeError, "object.__init__() takes exactly one argument (the instance to initialize)")
+        if class_lookup(cls, "__new__") is object.__new__:
+            tx.raise_(TypeError, f"{cls.__name__}.__init__() takes exactly one argument (the instance to initialize)")
     return tx.constant(None)
 
 
@@ -95,6 +133,8 @@ def _namespace_init(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @on_call(list.__init__)
 def _list_init(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if kwargs or len(args) > 2:
+        raise GraphBreak("eager-error", "list() with these arguments")
     storage = getattr(args[0], "storage", args[0])
     assert isinstance(storage, ListValue)
     storage.replace(tx, args[1].unpack(tx) if len(args) > 1 else [])

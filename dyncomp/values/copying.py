@@ -23,7 +23,8 @@ from dyncomp.values.instance_storage import empty_storage
 from dyncomp.values.klass import ClassValue
 from dyncomp.values.mapping import DictValue
 from dyncomp.values.registry import on_call
-from dyncomp.values.sequence import ListValue, SequenceValue, TupleValue
+from dyncomp.values.sequence import ListValue, TupleValue
+from dyncomp.values.sequence_base import SequenceValue
 from dyncomp.values.sets import SetValue
 
 Part = Callable[[Value], Value]  # what happens to the values inside

@@ -14,6 +14,7 @@ from typing import Any
 
 from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import Source
+from dyncomp.values import special_results
 from dyncomp.values.attributes import Attributes
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
 from dyncomp.values.builtin_kind import BuiltinKind
@@ -21,9 +22,17 @@ from dyncomp.values.class_facts import C_METHODS, class_lookup, is_plain, is_str
 from dyncomp.values.identity_key import IdentityKey
 from dyncomp.values.instance_rebuild import rebuild
 from dyncomp.values.instance_storage import outside_storage
+from dyncomp.values.iterators import ItemsIterator
 from dyncomp.values.mapping import DictValue
 from dyncomp.values.operator_slots import BINARY_SLOTS, COMPARE_SLOTS, UNARY_SLOTS
 from dyncomp.values.registry import wrap_if
+
+# What CPython says of a special method that a class sets to None.
+_TAKEN_BACK = {
+    "__contains__": "'{}' object is not a container",
+    "__iter__": "'{}' object is not iterable",
+    "__reversed__": "'{}' object is not reversible",
+}
 
 
 class InstanceValue(Attributes):
@@ -50,8 +59,10 @@ class InstanceValue(Attributes):
     def special(self, tx: Tracer, name: str, *args: Value) -> Value | None:
         """type(self).name(self, *args), or None if the class has no such method."""
         raw = self.class_attribute(tx, name)
-        if raw is ABSENT or raw is None:
+        if raw is ABSENT:
             return None
+        if raw is None:  # so a class takes a method back that its base has
+            tx.raise_(TypeError, _TAKEN_BACK.get(name, "'NoneType' object is not callable").format(type_name(self.cls)))
         if isinstance(raw, C_METHODS) and self.storage is not None and raw.__objclass__ is not object:
             return self.storage_call(tx, name, list(args), {})
         return tx.call(self.bind(tx, name, raw), list(args))
@@ -90,6 +101,9 @@ class InstanceValue(Attributes):
         result = self.special(tx, "__contains__", item)
         if result is not None:
             return tx.constant(result.truth(tx))
+        walks = self.class_attribute(tx, "__iter__")
+        if walks is None or walks is ABSENT and class_lookup(self.cls, "__getitem__") is ABSENT:
+            tx.raise_(TypeError, f"argument of type {type_name(self.cls)!r} is not iterable")
         return tx.tuple_of(self.unpack(tx)).contains(tx, item)
 
     def iterate(self, tx: Tracer) -> Value:
@@ -97,20 +111,24 @@ class InstanceValue(Attributes):
         if result is not None:
             return result
         if class_lookup(self.cls, "__getitem__") is not ABSENT:
-            raise GraphBreak("unsupported-object", f"iteration by __getitem__ over {self.describe()}")
+            return ItemsIterator(self)
         tx.raise_(TypeError, f"{type_name(self.cls)!r} object is not iterable")
 
     def next(self, tx: Tracer) -> Value | None:
         return tx.catch_stop(lambda: self._required(tx, "__next__", "is not an iterator"))
 
     def length(self, tx: Tracer) -> Value:
-        return self._required(tx, "__len__", "has no len()")
+        result = self.special(tx, "__len__")
+        if result is None:
+            tx.raise_(TypeError, f"object of type {type_name(self.cls)!r} has no len()")
+        return special_results.length(tx, result)
 
     def truth(self, tx: Tracer) -> bool:
         result = self.special(tx, "__bool__")
-        if result is None:
-            result = self.special(tx, "__len__")
-        return True if result is None else result.truth(tx)
+        if result is not None:
+            return special_results.truth(tx, result)
+        result = self.special(tx, "__len__")
+        return True if result is None else special_results.length(tx, result).truth(tx)
 
     def unary(self, tx: Tracer, op: str) -> Value:
         result = self.special(tx, UNARY_SLOTS[op])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 
 from dyncomp.values.attributes import Attributes
-from dyncomp.values.base import Builder
+from dyncomp.values.base import Builder, Value
 from dyncomp.values.class_facts import solid_base
 from dyncomp.values.mapping import DictValue
 from dyncomp.values.sequence import ListValue, TupleValue
@@ -25,11 +25,14 @@ def rebuild(instance: Attributes, builder: Builder) -> None:
         base = solid_base(instance.cls) or object
         builder.load_const(base.__new__)
         builder.load_const(instance.cls)
-        builder.call(1)
+        if base is frozenset:
+            assert isinstance(instance.storage, SetValue)
+            _load_list(builder, list(instance.storage.items.values()))
+        builder.call(2 if base is frozenset else 1)
         builder.remember(instance)
     if isinstance(instance.storage, DictValue):
         _fill_dict(instance, builder, instance.storage)
-    elif isinstance(instance.storage, (ListValue, SetValue)):
+    elif isinstance(instance.storage, (ListValue, SetValue)) and instance.storage.cls is not frozenset:
         _fill_items(instance, builder, instance.storage)
     for name, value in instance.slots.items():
         if value is not None:
@@ -69,8 +72,12 @@ def _fill_items(instance: Attributes, builder: Builder, storage: ListValue | Set
     items = storage.items if isinstance(storage, ListValue) else list(storage.items.values())
     builder.load_const(list.extend if isinstance(storage, ListValue) else set.update)
     builder.load(instance)
+    _load_list(builder, items)
+    builder.call(2)
+    builder.pop()
+
+
+def _load_list(builder: Builder, items: list[Value]) -> None:
     for item in items:
         builder.load(item)
     builder.build_list(len(items))
-    builder.call(2)
-    builder.pop()

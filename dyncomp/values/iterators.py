@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dyncomp.errors import GraphBreak
-from dyncomp.values.base import Builder, Tracer, Value
+from dyncomp.values.base import Builder, PyRaise, Tracer, Value
 from dyncomp.values.builtin_kind import BuiltinKind, builtin_method
 
 
@@ -81,6 +81,38 @@ class SequenceIterator(IteratorValue):
         builder.load(self.sequence)
         builder.load_const(self.index)
         builder.load_const(self.backwards)
+        builder.call(3)
+
+
+class ItemsIterator(IteratorValue):
+    """Over an object with `__getitem__` alone: `obj[0]`, `obj[1]`... up to an IndexError."""
+
+    cls = type(iter(type("Items", (), {"__getitem__": None})()))
+
+    def __init__(self, items: Value):
+        super().__init__()
+        self.items, self.index, self.done = items, 0, False
+
+    def next(self, tx: Tracer) -> Value | None:
+        if self.done:
+            return None
+        try:
+            item = self.items.getitem(tx, tx.constant(self.index))
+        except PyRaise as error:
+            if not issubclass(error.value.python_type(), (IndexError, StopIteration)):
+                raise
+            self.done = True
+            return None
+        self.index += 1
+        return item
+
+    def reconstruct(self, builder: Builder) -> None:
+        if self.done:
+            super().reconstruct(builder)
+        builder.load_const(list_iterator_at)
+        builder.load(self.items)
+        builder.load_const(self.index)
+        builder.load_const(False)
         builder.call(3)
 
 

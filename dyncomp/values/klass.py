@@ -163,7 +163,10 @@ class ClassValue(Value):
             return tx.constant(done.truth(tx))
         if class_lookup(type(self.cls), "__contains__") is ABSENT or not item.is_constant():
             return super().contains(tx, item)
-        return tx.constant(item.as_constant() in self.cls)  # type: ignore[operator]
+        try:
+            return tx.constant(item.as_constant() in self.cls)  # type: ignore[operator]
+        except TypeError as error:  # up to Python 3.11: something that is no member
+            tx.raise_real(error)
 
     # -- calls ----------------------------------------------------------------------------------------------
     def call(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -173,12 +176,16 @@ class ClassValue(Value):
         meta_call = class_lookup(type(self.cls), "__call__")
         if isinstance(meta_call, types.FunctionType):
             return self._custom_metaclass_call(tx, meta_call, args, kwargs)
+        if isinstance(meta_call, type):  # `__call__ = dict`, as typed dictionaries have it: no descriptor, so nothing is bound
+            return tx.call(tx.constant(meta_call), args, kwargs)
         return self.instantiate(tx, args, kwargs)
 
     def _custom_metaclass_call(
         self, tx: Tracer, meta_call: Any, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> Value:
         if type(self.cls).__module__ == "enum":
+            if len(args) != 1 or kwargs or not self.cls.__members__:  # type: ignore[attr-defined]
+                raise GraphBreak("unsupported-call", f"an enumeration made by calling {self.cls.__name__}")
             try:
                 real = [arg.as_constant() for arg in args]
                 return tx.constant(self.cls(*real))
@@ -194,6 +201,13 @@ class ClassValue(Value):
         if isinstance(new, staticmethod):
             obj = tx.call(tx.constant(new.__func__), [self, *args], kwargs)
             if not issubclass(obj.python_type(), self.cls):
+                return obj
+        elif new in (tuple.__new__, frozenset.__new__):  # their contents come with them
+            if kwargs and self.lookup(tx, "__init__") is object.__init__:
+                base = "tuple" if new == tuple.__new__ else "frozenset"
+                tx.raise_(TypeError, f"{base}() takes no keyword arguments")
+            obj = tx.call(tx.constant(new), [self, *args])
+            if not isinstance(self.lookup(tx, "__init__"), types.FunctionType):
                 return obj
         else:
             obj = self.new_instance(tx, args)
@@ -216,10 +230,17 @@ class ClassValue(Value):
         else:
             tx.call(tx.constant(init), [obj, *args], kwargs)
 
+    def _exception(self, args: Sequence[Value]) -> ExceptionValue:
+        if self.cls is OSError and len(args) > 1:  # the error number chooses the class
+            if not all(arg.is_constant() for arg in args):
+                raise GraphBreak("exception", "an OSError whose arguments are not known while tracing")
+            return ExceptionValue(type(OSError(*[arg.as_constant() for arg in args])), args)
+        return ExceptionValue(self.cls, args, class_source=self.source)
+
     def new_instance(self, tx: Tracer, args: Sequence[Value] = ()) -> InstanceValue:
         """`base.__new__(cls)` for the C class below it."""
         if issubclass(self.cls, BaseException):
-            return ExceptionValue(self.cls, args, class_source=self.source)
+            return self._exception(args)
         if class_lookup(self.cls, "__del__") is not ABSENT:
             raise GraphBreak("last-reference", f"making an object of {self.cls.__qualname__}, which has a __del__")
         abstract = getattr(self.cls, "__abstractmethods__", None)

@@ -15,6 +15,7 @@ from typing import Any
 
 from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import Call, SlotAttr, Source
+from dyncomp.values import special_results
 from dyncomp.values.base import ABSENT, Builder, Tracer, Unreconstructible, Value
 from dyncomp.values.class_facts import class_lookup
 from dyncomp.values.constant import ConstantValue, fold_call
@@ -183,6 +184,12 @@ def _setitem(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return tx.constant(None)
 
 
+@on_call(operator.delitem)
+def _delitem(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    args[0].delitem(tx, args[1])
+    return tx.constant(None)
+
+
 @on_call(operator.contains)
 def _contains(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return tx.constant(args[0].contains(tx, args[1]).truth(tx))
@@ -192,7 +199,7 @@ def _contains(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _index(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if args[0].is_constant() and not args[0].symbolic:
         return fold_call(tx, operator.index, args, kwargs)
-    return args[0].call_method(tx, "__index__", [], {})
+    return special_results.index(tx, args[0].call_method(tx, "__index__", [], {}))
 
 
 @call_if(lambda fn: isinstance(fn, operator.itemgetter), priority=60)
@@ -322,6 +329,20 @@ def _repeat(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
 @_iterator(itertools.cycle)
 def _cycle(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
     return cycle_rows(tx, args[0].iterate(tx))
+
+
+@_iterator(itertools.compress)
+def _compress(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
+    data, selectors = (*args, *[kwargs[name] for name in ("data", "selectors")[len(args) :]])
+    rows = zip(drain(tx, data.iterate(tx)), drain(tx, selectors.iterate(tx)), strict=False)
+    return (item for item, wanted in rows if wanted.truth(tx))
+
+
+@_iterator(itertools.filterfalse)
+def _filterfalse(tx: Tracer, args: Args, kwargs: Kwargs) -> Iterator[Value]:
+    plain = args[0].is_constant() and args[0].as_constant() in (None, bool)
+    items = drain(tx, args[1].iterate(tx))
+    return (item for item in items if not (item if plain else tx.call(args[0], [item])).truth(tx))
 
 
 @_iterator(itertools.product)

@@ -45,6 +45,13 @@ def may_be_watched(obj: Any) -> bool:
     return end_shows(obj) or weakref.getweakrefcount(obj) > 0
 
 
+def holds(container: Any, obj: Any, depth: int = _DEPTH) -> bool:
+    """True if `container` is `obj` or leads to it within as many steps as `end_shows` looks."""
+    if container is obj:
+        return True
+    return depth > 0 and any(holds(part, obj, depth - 1) for part in _parts(container)[:_LOOKS])
+
+
 def _is_c_guard(cls: type) -> bool:
     """Objects of torch's C++ side switch something on for as long as they live."""
     return type(cls).__name__ == "pybind11_type" or cls.__module__ == "torch._C"

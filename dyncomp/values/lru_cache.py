@@ -38,13 +38,18 @@ def _is_cached(fn: Any) -> bool:
     return isinstance(fn, functools._lru_cache_wrapper)
 
 
-@call_if(lambda fn: _is_cached(fn) and fn.__name__.endswith("_once"), priority=55)
+def _name(fn: Any) -> str:
+    """Its name; what has none itself (a partial, an object that is called) gives none to the cache around it."""
+    return getattr(fn, "__qualname__", f"a cached {type(getattr(fn, '__wrapped__', fn)).__name__}")
+
+
+@call_if(lambda fn: _is_cached(fn) and _name(fn).endswith("_once"), priority=55)
 def call_once(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     """`logger.warning_once(text)`: the cache makes all calls but the first do nothing, so the first is made
     here."""
     real = [arg.as_constant() if arg.is_constant() else arg.real() for arg in args]
     if kwargs or not isinstance(real[0], logging.Logger) or any(obj is ABSENT for obj in real):
-        raise GraphBreak("side-effect", f"call of {fn.__qualname__}")
+        raise GraphBreak("side-effect", f"call of {_name(fn)}")
     fn(*real)
     return tx.constant(None)
 
@@ -67,21 +72,21 @@ def call_cached(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     entries, mark = _inside(fn)
     key = _key_of(mark, real, named, fn.cache_parameters()["typed"])
     if bound is not None and _pushed_out(tx, fn, key, bound):
-        raise GraphBreak("side-effect", f"call of {fn.__qualname__}, whose cache is too small for one run")
+        raise GraphBreak("side-effect", f"call of {_name(fn)}, whose cache is too small for one run")
     try:
         answer = fn(*real, **named)
     except Exception as error:  # noqa: BLE001  the program's own error, raised again inside the trace
         tx.raise_real(error)
     if key not in entries:
-        raise GraphBreak("side-effect", f"call of {fn.__qualname__}, whose cache does not keep the answer")
-    source = DictItem(Const(entries, f"cache of {fn.__qualname__}"), key)
+        raise GraphBreak("side-effect", f"call of {_name(fn)}, whose cache does not keep the answer")
+    source = DictItem(Const(entries, f"cache of {_name(fn)}"), key)
     if bound is None:
         return tx.wrap(answer, source)
     tx.guard(source, "id", entries[key])
     tx.effects.call(functools.partial(fn, **named) if named else fn, *args)
     if type(answer) in SCALAR_TYPES:
         return tx.constant(answer)
-    return tx.wrap(answer, Const(answer, f"{fn.__qualname__}(...)"))
+    return tx.wrap(answer, Const(answer, f"{_name(fn)}(...)"))
 
 
 def _computed(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value | None:
@@ -101,7 +106,7 @@ def _computed(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value | None:
     effects = len(tx.effects)
     result = tx.call(tx.constant(fn.__wrapped__), args, kwargs)
     if len(tx.effects) != effects:
-        raise GraphBreak("side-effect", f"call of {fn.__qualname__}, which does more than compute a number")
+        raise GraphBreak("side-effect", f"call of {_name(fn)}, which does more than compute a number")
     if not isinstance(result, SymNumberValue | ConstantValue) or not result.is_constant() or _at_hand(result) != answer:
         return None
     tx.effects.call(functools.partial(fn, **{n: _at_hand(a) for n, a in kwargs.items()}) if kwargs else fn, *args)
@@ -153,7 +158,7 @@ def _inside(fn: Any) -> tuple[dict[Any, Any], Any]:
     entries = [obj for obj in found if type(obj) is dict and obj is not fn.__dict__]
     marks = [obj for obj in found if type(obj) is object]
     if len(entries) != 1:
-        raise GraphBreak("unsupported-call", f"{fn.__qualname__}: a cache of unknown build")
+        raise GraphBreak("unsupported-call", f"{_name(fn)}: a cache of unknown build")
     return entries[0], marks[0] if marks else None
 
 

@@ -9,12 +9,11 @@ needs it.
 from __future__ import annotations
 
 import collections
-import types
 from collections.abc import Hashable
 from typing import Any
 
 from dyncomp.errors import GraphBreak
-from dyncomp.guards.source import Const, DictItem, DictKeyAt, SlotAttr, Source
+from dyncomp.guards.source import DictItem, DictKeyAt, SlotAttr, Source
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
 from dyncomp.values.builtin_kind import BuiltinKind, builtin_method
 from dyncomp.values.constant import ConstantValue
@@ -29,6 +28,8 @@ Write = tuple[str, Value, Value | None]  # "set" | "del", key, new value
 
 class DictValue(BuiltinKind):
     """`owner`: the object whose `__dict__` this is, so that writes become attribute writes."""
+
+    _asked = False  # it is being asked whether it is constant
 
     def __init__(
         self,
@@ -205,10 +206,16 @@ class DictValue(BuiltinKind):
             return False
         if self._items is None:
             return False
-        return all(
-            key.is_constant() and value is not None and value.is_constant()
-            for key, value in self._items.values()
-        )
+        if self._asked:
+            return False  # it contains itself
+        self._asked = True
+        try:
+            return all(
+                key.is_constant() and value is not None and value.is_constant()
+                for key, value in self._items.values()
+            )
+        finally:
+            self._asked = False
 
     def as_constant(self) -> Any:
         if not self.is_constant():
@@ -278,9 +285,12 @@ class DictValue(BuiltinKind):
     def binary(
         self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
     ) -> Value | None:
-        if op != "|" or reflected or dict_of(other) is None:
+        right = dict_of(other)
+        if op != "|" or reflected or right is None:
             return None
         target = self if inplace else self._copy(tx)
+        if not inplace and self.cls is dict and right is other:  # of two kinds, the more special one
+            target.cls, target.factory = right.cls, right.factory
         target.call_method(tx, "update", [other], {})
         return target
 
@@ -472,15 +482,4 @@ def wrap_dict(tx: Tracer, obj: dict[Any, Any], source: Source) -> Value:
 def wrap_defaultdict(tx: Tracer, obj: Any, source: Source) -> Value:
     value = DictValue(None, type(obj), source, tx, obj)
     value.factory = tx.wrap(obj.default_factory, SlotAttr(source, "default_factory"))
-    return value
-
-
-@wrap_type(types.MappingProxyType)
-def wrap_mappingproxy(tx: Tracer, obj: Any, source: Source) -> Value:
-    """No access reaches behind a proxy, so only those of fixed objects can be read."""
-    if not isinstance(source.root, Const):
-        raise GraphBreak("unsupported-object", f"{source}: a mappingproxy made outside the compiled function")
-    pairs = [(tx.constant(key), tx.constant(value)) for key, value in obj.items()]
-    value = DictValue({key.key(tx): (key, value) for key, value in pairs}, types.MappingProxyType)
-    value.read_only = True
     return value

@@ -51,7 +51,7 @@ class DictView(BuiltinKind):
     def contains(self, tx: Tracer, item: Value) -> Value:
         if self.part == "keys":
             return self.mapping.contains(tx, item)
-        return tx.constant(any(equal(tx, item, row) for row in self.rows(tx)))
+        return tx.constant(any(equal(tx, row, item) for row in self.rows(tx)))
 
     def binary(
         self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
@@ -68,6 +68,12 @@ class DictView(BuiltinKind):
         mine = tx.set_of(self.rows(tx))
         theirs = tx.set_of(other.unpack(tx)) if isinstance(other, DictView) else other
         return mine.compare(tx, op, theirs)
+
+    @builtin_method("isdisjoint")
+    def _isdisjoint(self, tx: Tracer, other: Value) -> Value:
+        if self.part == "values":
+            tx.raise_(AttributeError, "'dict_values' object has no attribute 'isdisjoint'")
+        return tx.set_of(self.rows(tx)).call_method(tx, "isdisjoint", [other], {})
 
     @builtin_method("__reversed__")
     def _reversed(self, tx: Tracer) -> Value:

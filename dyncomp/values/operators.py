@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import collections
 import operator
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from dyncomp.errors import GraphBreak
+from dyncomp.values import special_results
 from dyncomp.values.base import Tracer, Value
+from dyncomp.values.class_facts import class_lookup, type_name
+from dyncomp.values.operator_slots import BINARY_SLOTS
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
@@ -54,18 +60,36 @@ MIRROR = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 def binary(tx: Tracer, op: str, left: Value, right: Value, inplace: bool = False) -> Value:
     """`left op right` or `left op= right`."""
     first, second = (left, False), (right, True)
-    if not inplace and _right_goes_first(left, right):
+    if not inplace and _right_goes_first(left, right) and _has_own(left, right, f"__r{BINARY_SLOTS[op]}__"):
         first, second = second, first
     for value, reflected in (first, second):
         other = left if reflected else right
         result = value.binary(tx, op, other, reflected=reflected, inplace=inplace and not reflected)
         if result is not None:
             return result
+    if op == "*" and (repeated := _repeated(tx, left, right)) is not None:
+        return repeated
     if op == "+" and (text := left.concatenation_error(right)) is not None:
         tx.raise_(TypeError, text)
     sign = op + "=" if inplace else ("** or pow()" if op == "**" else op)
     left_name, right_name = left.python_type().__name__, right.python_type().__name__
     tx.raise_(TypeError, f"unsupported operand type(s) for {sign}: '{left_name}' and '{right_name}'")
+
+
+_REPEATABLE = (str, bytes, bytearray, list, tuple, collections.deque)
+
+
+def _repeated(tx: Tracer, left: Value, right: Value) -> Value | None:
+    """`sequence * count`, once neither operand knew how to multiply; None if neither is a sequence."""
+    for sequence, count in ((left, right), (right, left)):
+        if issubclass(sequence.python_type(), _REPEATABLE):
+            if not hasattr(count.python_type(), "__index__"):
+                tx.raise_(TypeError, f"can't multiply sequence by non-int of type {type_name(count.python_type())!r}")
+            number = special_results.index(tx, count.call_method(tx, "__index__", [], {}))
+            if number.is_constant() and number.python_type() is int:
+                return binary(tx, "*", sequence, number)
+            raise GraphBreak("unsupported-object", f"a sequence repeated {count.describe()} times")
+    return None
 
 
 def compare(tx: Tracer, op: str, left: Value, right: Value) -> Value:
@@ -117,6 +141,14 @@ def _same_constant(left: Any, right: Any) -> bool:
             raise GraphBreak("unsupported-object", f"'is' between two equal {type(left).__name__} objects")
         return left is right
     return left is right or type(left).__module__ == "torch" and left == right
+
+
+def _has_own(left: Value, right: Value, name: str) -> bool:
+    """A subclass that only inherits the reflected method is not asked first."""
+    left_type, right_type = left.python_type(), right.python_type()
+    if issubclass(left_type, torch.Tensor):  # `__torch_function__` of the subclass decides
+        return True
+    return class_lookup(left_type, name) is not class_lookup(right_type, name)
 
 
 def _right_goes_first(left: Value, right: Value) -> bool:

@@ -34,6 +34,10 @@ _BUILTINS = (
 )
 # Modules whose C functions compute a result from their arguments and do nothing else.
 _PURE_MODULES = frozenset({math.__name__, "cmath", "_operator", "_functools", "unicodedata", "_statistics"})
+# Of `_operator`: on a container they would change the copy that folding makes.
+_CHANGES_ITS_ARGUMENT = frozenset(
+    "setitem delitem iadd isub imul imatmul itruediv ifloordiv imod ipow ilshift irshift iand ior ixor iconcat call".split()
+)
 _PURE: frozenset[Any] = frozenset({
     *_BUILTINS, inspect.getfullargspec, inspect.isfunction, inspect.isclass, inspect.ismethod,
     re.match, re.fullmatch, re.search, re.sub, re.split, re.findall, re.compile, re.escape,
@@ -49,4 +53,4 @@ def is_pure(fn: Any) -> bool:
             return True
     except TypeError:
         return False
-    return isinstance(fn, types.BuiltinFunctionType) and fn.__module__ in _PURE_MODULES
+    return isinstance(fn, types.BuiltinFunctionType) and fn.__module__ in _PURE_MODULES and fn.__name__ not in _CHANGES_ITS_ARGUMENT

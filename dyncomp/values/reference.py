@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import Call, Source
 from dyncomp.values import registry
 from dyncomp.values.base import Tracer, Value
@@ -35,7 +36,14 @@ class WeakReferenceValue(Value):
         if args or kwargs:
             tx.raise_(TypeError, "a weak reference takes no arguments")
         assert self.source is not None
-        return tx.wrap(self._reference(), Call(self.source, _referent))
+        referent = self._reference()
+        if referent is not None and tx.may_be_gone(referent):
+            raise GraphBreak(
+                "last-reference",
+                f"whether a {type(referent).__qualname__} that this frame has dropped is alive",
+                "Call the weak reference before the object is dropped, or outside the compiled function.",
+            )
+        return tx.wrap(referent, Call(self.source, _referent))
 
 
 @registry.wrap_type(weakref.ref)

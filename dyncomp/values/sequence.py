@@ -1,8 +1,6 @@
 """Lists, tuples, torch.Size and deques.
 
-An outside sequence is read on demand: its length is guarded when anything but appending happens to it, and
-its items are wrapped with sources of their own. Appending to an outside list that was never read needs no
-guard.
+Appending to an outside list that was never read needs no guard.
 """
 
 from __future__ import annotations
@@ -15,165 +13,13 @@ from typing import Any
 import torch
 
 from dyncomp.errors import GraphBreak
-from dyncomp.guards.source import Call, ListItem, SlotAttr, Source, TupleItem
-from dyncomp.values.base import ABSENT, Builder, NotConstant, Tracer, Value
-from dyncomp.values.builtin_kind import BuiltinKind, builtin_method
-from dyncomp.values.class_facts import class_lookup
-from dyncomp.values.iterators import SequenceIterator
+from dyncomp.guards.source import Call, ListItem, SlotAttr, Source
+from dyncomp.values.base import Builder, Tracer, Value
+from dyncomp.values.builtin_kind import builtin_method
 from dyncomp.values.operators import compare, equal
 from dyncomp.values.registry import wrap_type
+from dyncomp.values.sequence_base import SequenceValue, as_index, integer
 from dyncomp.values.sym_number import product
-
-_MOST_ITEMS = 1_000_000  # of a repeated sequence, as values of the trace
-
-
-class SequenceValue(BuiltinKind):
-    """`outside`: the real object behind `source`, read when `items` is first needed."""
-
-    def __init__(
-        self,
-        items: list[Value] | None,
-        cls: type,
-        source: Source | None = None,
-        tx: Tracer | None = None,
-        outside: Any = None,
-    ):
-        super().__init__(source)
-        self.cls = cls
-        self._tx = tx
-        self._outside = outside
-        self._items = items
-        self.appended: list[Value] = []  # to an outside list that is not read yet
-
-    @property
-    def items(self) -> list[Value]:
-        if self._items is None:
-            self._read()
-        return self._items  # type: ignore[return-value]
-
-    @property
-    def is_read(self) -> bool:
-        return self._items is not None
-
-    def _item_source(self, index: int) -> Source:
-        assert self.source is not None
-        return ListItem(self.source, index) if issubclass(self.cls, list) else TupleItem(self.source, index)
-
-    def _read(self) -> None:
-        tx, source = self._tx, self.source
-        assert tx is not None and source is not None
-        stored = (
-            list.__iter__(self._outside) if isinstance(self._outside, list) else tuple.__iter__(self._outside)
-        )
-        values = list(stored)
-        tx.guard(Call(source, list) if self.cls is collections.deque else source, "len", len(values))
-        self._items = [tx.wrap(obj, self._item_source(i)) for i, obj in enumerate(values)]
-        self._items.extend(self.appended)
-
-    def describe(self) -> str:
-        return str(self.source) if self.source else f"a {self.cls.__name__}"
-
-    def is_constant(self) -> bool:
-        return all(item.is_constant() for item in self.items)
-
-    def as_constant(self) -> Any:
-        items = [item.as_constant() for item in self.items]
-        return items if self.cls is list else self.cls(items)
-
-    def fx_arg(self, tx: Tracer) -> Any:
-        if self.cls is collections.deque:
-            raise GraphBreak("unsupported-object", "a deque as an argument of a tensor operation")
-        items = [item.fx_arg(tx) for item in self.items]
-        return items if issubclass(self.cls, list) else tuple(items)
-
-    def _repeated(self, times: int) -> list[Value]:
-        if len(self.items) * times > _MOST_ITEMS:
-            raise GraphBreak("unsupported-builtin", f"{self.describe()} repeated {times} times")
-        return self.items * times
-
-    # -- reading --------------------------------------------------------------------------------------------
-    def length(self, tx: Tracer) -> Value:
-        return tx.constant(len(self.items))
-
-    def iterate(self, tx: Tracer) -> Value:
-        return SequenceIterator(self)
-
-    def unpack(self, tx: Tracer) -> list[Value]:
-        return list(self.items)
-
-    def _made(self, items: list[Value]) -> SequenceValue:
-        return type(self)(items, self.cls)
-
-    def getitem(self, tx: Tracer, key: Value) -> Value:
-        index = as_index(tx, key, self.cls)
-        if isinstance(index, slice):
-            return self._made(self.items[index])
-        try:
-            return self.items[index]
-        except IndexError:
-            tx.raise_(IndexError, f"{_kind(self.cls).__name__} index out of range")
-
-    def contains(self, tx: Tracer, item: Value) -> Value:
-        return tx.constant(any(equal(tx, item, own) for own in self.items))
-
-    def binary(
-        self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
-    ) -> Value | None:
-        if op == "*" and other.is_constant() and isinstance(other.as_constant(), int):
-            return self._made(self._repeated(other.as_constant()))
-        if op == "+" and not reflected:
-            sibling = sequence_of(other)
-            if sibling is not None and _addable(self.cls, sibling.cls):
-                return self._made([*self.items, *sibling.items])
-        return None
-
-    def concatenation_error(self, other: Value) -> str | None:
-        base = _kind(self.cls).__name__
-        return f'can only concatenate {base} (not "{other.python_type().__name__}") to {base}'
-
-    def compare(self, tx: Tracer, op: str, other: Value, reflected: bool = False) -> Value | None:
-        sibling = sequence_of(other)
-        if sibling is None or _kind(self.cls) is not _kind(sibling.cls):
-            return None
-        mine, theirs = self.items, sibling.items
-        if op in ("==", "!="):
-            same = len(mine) == len(theirs) and all(
-                equal(tx, a, b) for a, b in zip(mine, theirs, strict=True)
-            )
-            return tx.constant(same is (op == "=="))
-        for a, b in zip(mine, theirs, strict=False):
-            if not equal(tx, a, b):
-                return compare(tx, op, a, b)
-        return compare(tx, op, tx.constant(len(mine)), tx.constant(len(theirs)))
-
-    @builtin_method("index")
-    def _index(self, tx: Tracer, item: Value, start: Value | None = None, stop: Value | None = None) -> Value:
-        lo = _integer(start) if start is not None else 0
-        hi = _integer(stop) if stop is not None else len(self.items)
-        for i in range(*slice(lo, hi).indices(len(self.items))):
-            if equal(tx, item, self.items[i]):
-                return tx.constant(i)
-        if not item.is_constant():
-            raise GraphBreak("eager-error", f"{self.cls.__name__}.index: not found")
-        tx.raise_(
-            ValueError,
-            "tuple.index(x): x not in tuple"
-            if _kind(self.cls) is tuple
-            else f"{item.as_constant()!r} is not in {_kind(self.cls).__name__}",
-        )
-
-    @builtin_method("count")
-    def _count(self, tx: Tracer, item: Value) -> Value:
-        return tx.constant(sum(equal(tx, item, own) for own in self.items))
-
-    @builtin_method("__reversed__")
-    def _reversed(self, tx: Tracer) -> Value:
-        return SequenceIterator(self, backwards=True)
-
-    @builtin_method("__add__")
-    def _add(self, tx: Tracer, other: Value) -> Value:
-        result = self.binary(tx, "+", other)
-        return tx.raise_(TypeError, "a sequence plus no sequence") if result is None else result
 
 
 class TupleValue(SequenceValue):
@@ -181,11 +27,6 @@ class TupleValue(SequenceValue):
 
     def key(self, tx: Tracer) -> Hashable:
         return tuple(item.key(tx) for item in self.items)
-
-    def getitem(self, tx: Tracer, key: Value) -> Value:
-        if self._items is None and key.is_constant() and isinstance(key.as_constant(), slice):
-            return self._made(self.items[key.as_constant()])
-        return super().getitem(tx, key)
 
     @builtin_method("__hash__")
     def _hash(self, tx: Tracer) -> Value:
@@ -331,7 +172,7 @@ class ListValue(SequenceValue):
         if self.maxlen is not None and len(self.items) >= self.maxlen:
             tx.raise_(IndexError, "deque already at its maximum size")
         self.touch(tx)
-        self.items.insert(_integer(index), item)
+        self.items.insert(integer(index), item)
         return tx.constant(None)
 
     @builtin_method("pop")
@@ -357,9 +198,9 @@ class ListValue(SequenceValue):
     @builtin_method("remove")
     def _remove(self, tx: Tracer, item: Value) -> Value:
         for i, own in enumerate(self.items):
-            if equal(tx, item, own):
+            if equal(tx, own, item):
                 self.touch(tx)
-                del self.items[i]
+                del self.items[i : i + 1]
                 return tx.constant(None)
         if self.cls is collections.deque:
             raise GraphBreak("eager-error", "deque.remove: not found")
@@ -404,7 +245,7 @@ class ListValue(SequenceValue):
     @builtin_method("rotate")
     def _rotate(self, tx: Tracer, n: Value | None = None) -> Value:
         turned = collections.deque(self.items)
-        turned.rotate(1 if n is None else _integer(n))
+        turned.rotate(1 if n is None else integer(n))
         self.replace(tx, list(turned))
         return tx.constant(None)
 
@@ -445,14 +286,6 @@ class ListValue(SequenceValue):
         builder.call(1)
 
 
-def sequence_of(value: Value) -> SequenceValue | None:
-    """The sequence behind a value: itself, or the contents of an instance of a list or tuple subclass."""
-    if isinstance(value, SequenceValue):
-        return value
-    storage = getattr(value, "storage", None)
-    return storage if isinstance(storage, SequenceValue) else None
-
-
 def sort_values(tx: Tracer, items: list[Value], key: Value | None, reverse: Value | None) -> list[Value]:
     """Python's stable sort, comparing values with `<`."""
     use_key = key is not None and not (key.is_constant() and key.as_constant() is None)
@@ -464,40 +297,6 @@ def sort_values(tx: Tracer, items: list[Value], key: Value | None, reverse: Valu
 
     ranked = sorted(enumerate(keys), key=functools.cmp_to_key(order), reverse=backwards)
     return [items[i] for i, _ in ranked]
-
-
-def _integer(value: Value) -> int:
-    """A number among the arguments of a method."""
-    number = value.as_constant()
-    if not isinstance(number, int):
-        raise GraphBreak("eager-error", f"{number!r} in place of an integer")
-    return number
-
-
-def as_index(tx: Tracer, key: Value, cls: type) -> int | slice:
-    if not key.is_constant():
-        if class_lookup(key.python_type(), "__index__") is ABSENT and not isinstance(key, BuiltinKind):
-            raise GraphBreak("eager-error", f"{cls.__name__} index {key.describe()}")
-        try:
-            key = key.call_method(tx, "__index__", [], {})
-            index = key.as_constant()
-        except NotConstant:
-            raise GraphBreak("data-dependent-value", f"{cls.__name__} index {key.describe()}") from None
-    else:
-        index = key.as_constant()
-    if cls is collections.deque and not isinstance(index, int):
-        tx.raise_(TypeError, f"sequence index must be integer, not {type(index).__name__!r}")
-    if not isinstance(index, (int, slice)):
-        tx.raise_(TypeError, f"{cls.__name__} indices must be integers or slices, not {type(index).__name__}")
-    return index
-
-
-def _kind(cls: type) -> type:
-    return next((kind for kind in (list, tuple, collections.deque) if issubclass(cls, kind)), cls)
-
-
-def _addable(left: type, right: type) -> bool:
-    return _kind(left) is _kind(right)
 
 
 @wrap_type(list)

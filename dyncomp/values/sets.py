@@ -156,7 +156,7 @@ class SetValue(BuiltinKind):
 
     @builtin_method("copy")
     def _copy(self, tx: Tracer) -> Value:
-        return self._made(dict(self.items))
+        return self if self.cls is frozenset else self._made(dict(self.items))
 
     @builtin_method("update")
     def _update(self, tx: Tracer, *others: Value) -> Value:
@@ -165,7 +165,7 @@ class SetValue(BuiltinKind):
                 self._add(tx, item)
         return tx.constant(None)
 
-    def _with(self, tx: Tracer, op: str, others: tuple[Value, ...]) -> Value:
+    def _with(self, tx: Tracer, op: str, others: tuple[Value, ...]) -> SetValue:
         result = dict(self.items)
         for other in others:
             result = _combine(op, result, {item.key(tx): item for item in other.unpack(tx)})
@@ -186,6 +186,24 @@ class SetValue(BuiltinKind):
     @builtin_method("symmetric_difference")
     def _symmetric_difference(self, tx: Tracer, other: Value) -> Value:
         return self._with(tx, "^", (other,))
+
+    def _become(self, tx: Tracer, op: str, others: tuple[Value, ...]) -> Value:
+        result = self._with(tx, op, others)
+        self.touch(tx)
+        self._items = result.items
+        return tx.constant(None)
+
+    @builtin_method("intersection_update")
+    def _intersection_update(self, tx: Tracer, *others: Value) -> Value:
+        return self._become(tx, "&", others)
+
+    @builtin_method("difference_update")
+    def _difference_update(self, tx: Tracer, *others: Value) -> Value:
+        return self._become(tx, "-", others)
+
+    @builtin_method("symmetric_difference_update")
+    def _symmetric_difference_update(self, tx: Tracer, other: Value) -> Value:
+        return self._become(tx, "^", (other,))
 
     @builtin_method("issubset")
     def _issubset(self, tx: Tracer, other: Value) -> Value:

@@ -81,6 +81,8 @@ class SuperValue(Value):
             return BoundMethodValue(tx.constant(raw.__func__), self.receiver)
         if isinstance(raw, staticmethod):
             return tx.constant(raw.__func__)
+        if isinstance(raw, types.ClassMethodDescriptorType):  # object.__init_subclass__
+            return tx.constant(raw.__get__(None, self.receiver.as_constant()))
         return tx.wrap(raw, source)
 
     def reconstruct(self, builder: Builder) -> None:

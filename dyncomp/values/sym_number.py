@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import sys
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from dyncomp.errors import GraphBreak
 from dyncomp.guards.number import Number
 from dyncomp.shape.errors import DataDependent
 from dyncomp.shape.int_program import python_function
-from dyncomp.shape.symbolic import MATH_FUNCTIONS, PLAIN_TYPES, is_symbolic, plain, value_program
+from dyncomp.shape.symbolic import MATH_FUNCTIONS, PLAIN_TYPES, is_symbolic, plain, select, value_program
 from dyncomp.values import registry
 from dyncomp.values.base import Builder, Tracer, Value
 from dyncomp.values.constant import ConstantValue, fold_call
@@ -252,6 +253,49 @@ _FUNCTIONS.update({
     math.degrees: lambda a: torch.sym_float(a) * (180.0 / math.pi),
     math.radians: lambda a: torch.sym_float(a) * (math.pi / 180.0),
 })  # fmt: skip
+
+
+def _isqrt(number: Any) -> Any:
+    """The root of floats may be rounded up to the next whole number."""
+    if not isinstance(number, torch.SymInt):
+        raise TypeError("no symbolic form")
+    root = math.floor(torch.sym_sqrt(number))
+    return root - select(root * root > number, 1, 0)
+
+
+_MOST_DIVISORS = 64
+
+
+def _gcd(a: Any, b: Any) -> Any:
+    """With a plain number: the greatest of its divisors that divides the other one."""
+    number, known = (a, b) if is_symbolic(a) else (b, a)
+    if type(known) is not int or not isinstance(number, torch.SymInt) or abs(known) > 1 << 20:
+        raise TypeError("no symbolic form")
+    divisors = [d for d in range(1, abs(known) + 1) if known % d == 0]
+    if not divisors:
+        return torch.sym_max(number, -number)
+    if len(divisors) > _MOST_DIVISORS:
+        raise TypeError("no symbolic form")
+    common: Any = 1
+    for divisor in divisors[1:]:
+        common = select(number % divisor == 0, divisor, common)
+    return common
+
+
+def _lcm(a: Any, b: Any) -> Any:
+    common = _gcd(a, b)
+    return abs(a) // common * abs(b) if a != 0 and b != 0 else 0
+
+
+_FUNCTIONS.update({math.isqrt: _isqrt, math.gcd: _gcd, math.lcm: _lcm})
+
+
+def hash_of(tx: Tracer, value: SymNumberValue) -> Value | None:
+    """An int from 0 to below 2^61 - 1 is its own hash, which is guarded; None for all other numbers."""
+    if not isinstance(value.number, torch.SymInt):
+        return None
+    inside = asked(lambda: bool(value.number >= 0)) and asked(lambda: bool(value.number < sys.hash_info.modulus))
+    return SymNumberValue(tx, value.number) if inside else None
 
 
 def _register(function: Any, symbolic: Callable[..., Any]) -> None:

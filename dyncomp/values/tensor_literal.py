@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from dyncomp.values import registry
+from dyncomp.values import numpy_values, registry
 from dyncomp.values.base import Tracer, Value
 from dyncomp.values.constant import ConstantValue
 from dyncomp.values.sequence import ListValue, TupleValue
@@ -30,6 +30,9 @@ def _register(function: Any) -> None:
     @registry.on_call(function)
     def make(tx: Tracer, args: Sequence[Value], kwargs: Kwargs) -> Value:
         names = ("data", "dtype", "device")
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        if (data := given.pop("data", None)) is not None and numpy_values.holds_numpy(data):
+            return numpy_values.tensor_of(tx, function, data, given)
         made = _literal(tx, args, kwargs, names if function is torch.as_tensor else names[:1])
         return tx.graph_call(function, args, kwargs) if made is None else made
 

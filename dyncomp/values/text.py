@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
 from dyncomp.errors import GraphBreak
+from dyncomp.values import special_results
 from dyncomp.values.base import Tracer, Value
 from dyncomp.values.class_facts import class_lookup
 from dyncomp.values.constant import ConstantValue, fold
@@ -39,7 +41,7 @@ def _instance_text(tx: Tracer, value: InstanceValue, name: str) -> Value:
     result = value.special(tx, name)
     if result is None:
         raise GraphBreak("unsupported-object", f"text of {value.describe()}")
-    return result
+    return special_results.text(tx, result, name)
 
 
 def format_value(tx: Tracer, value: Value, conversion: Callable[[Any], str] | None, spec: Value) -> Value:
@@ -50,6 +52,8 @@ def format_value(tx: Tracer, value: Value, conversion: Callable[[Any], str] | No
     if plain and (isinstance(value, InstanceValue) or isinstance(value, ConstantValue) and value.unread):
         if not isinstance(value, InstanceValue) or class_lookup(value.cls, "__format__") is object.__format__:
             return text_of(tx, value)
+    if isinstance(value, InstanceValue) and isinstance(class_lookup(value.cls, "__format__"), types.FunctionType):
+        return special_results.formatted(tx, value.special(tx, "__format__", spec))
     if not value.is_constant():
         if value.symbolic:
             value.as_constant()  # the break that tells where the number comes from

@@ -31,6 +31,7 @@ from dyncomp.values import registry, tensor_numbers, torch_names
 from dyncomp.values.base import ABSENT, Builder, Tracer, Unreconstructible, Value
 from dyncomp.values.class_facts import class_lookup
 from dyncomp.values.identity_key import IdentityKey
+from dyncomp.values.numpy_values import NumpyScalarValue
 from dyncomp.values.operators import BINARY, COMPARE, INPLACE, UNARY
 
 PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter)
@@ -415,7 +416,7 @@ def _opened(numbers: Sequence[Any]) -> tuple[int | None, ...]:
 def _is_operand(value: Value) -> bool:
     if isinstance(value, TensorValue | SubclassTensorValue):
         return True
-    return issubclass(value.python_type(), _NUMBER)
+    return issubclass(value.python_type(), _NUMBER) or isinstance(value, NumpyScalarValue)
 
 
 def _known(tx: Tracer) -> dict[int, TensorValue]:

@@ -25,6 +25,7 @@ from torch.autograd import forward_ad
 
 from dyncomp.errors import GraphBreak
 from dyncomp.fake.levels import is_wrapped
+from dyncomp.guards.source import Const, DictItem
 from dyncomp.values import registry
 from dyncomp.values.base import Tracer, Value
 from dyncomp.values.context_state import leave_node, trace_state
@@ -167,6 +168,10 @@ def _make_dual(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> V
 
 @registry.on_call(forward_ad.unpack_dual)
 def _unpack_dual(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    if not trace_state(tx).dual_levels and forward_ad._current_level < 0 and len(args) == 1 and not kwargs:
+        place = DictItem(Const(vars(forward_ad), "torch.autograd.forward_ad"), "_current_level")
+        tx.guard(place, "equals", forward_ad._current_level)
+        return tx.call(tx.constant(forward_ad.UnpackedDualTensor), [args[0], tx.constant(None)], {})
     parts = tx.graph_call(_VF._unpack_dual, args, _dual_level(tx, kwargs)).unpack(tx)
     return tx.call(tx.constant(forward_ad.UnpackedDualTensor), parts)
 

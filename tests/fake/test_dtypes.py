@@ -10,6 +10,7 @@ import torch
 import dyncomp
 from dyncomp.fake import FakeMode
 from dyncomp.fake.registry import ELEMENTWISE
+from tests.support import check
 
 DTYPES = [torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.complex64]
 NUMBERS = {"number": 1, "int": 1, "float": 1.0}
@@ -57,3 +58,38 @@ def test_compiled_programs_raise(program):
     want = pytest.raises(RuntimeError, program, x).value
     got = pytest.raises(type(want), dyncomp.optimize(program), x).value
     assert str(got) == str(want)
+
+
+WRITES = [
+    pytest.param(lambda x: x.mul_(1.5), id="mul_ number"),
+    pytest.param(lambda x: x.mul_(torch.full((2,), 1.5)), id="mul_ tensor"),
+    pytest.param(lambda x: torch.mul(x, torch.full((2,), 1.5), out=x), id="mul out"),
+    pytest.param(lambda x: x.add_(0.5), id="add_"),
+    pytest.param(lambda x: x.div_(2), id="div_"),
+    pytest.param(lambda x: x.pow_(0.5), id="pow_"),
+    pytest.param(lambda x: x.addcmul_(torch.full((2,), 0.5), torch.ones(2)), id="addcmul_"),
+    pytest.param(lambda x: x.lerp_(torch.ones(2), 0.5), id="lerp_"),
+    pytest.param(lambda x: x.clamp_(0.5), id="clamp_"),
+    pytest.param(lambda x: x.__imul__(1.5), id="__imul__"),
+    pytest.param(lambda x: torch._foreach_mul_([x], 1.5), id="foreach"),
+    pytest.param(lambda x: x.mul_(1 + 2j), id="complex"),
+    pytest.param(lambda x: x.eq_(1.5), id="eq_"),
+    pytest.param(lambda x: x.fill_(2.5), id="fill_"),
+    pytest.param(lambda x: x.copy_(torch.full((2,), 2.5)), id="copy_"),
+    pytest.param(lambda x: x.masked_fill_(x > 1, 2.5), id="masked_fill_"),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float32], ids=str)
+@pytest.mark.parametrize("function", WRITES)
+def test_writes_of_a_wider_kind(function, dtype):
+    check(function, torch.tensor([1, 2]).to(dtype), graphs=None, breaks=None)
+
+
+def test_foreach_functions_return_their_list():
+    def function(x, tensors):
+        given = (x,)
+        returned = torch._foreach_add_(given, 0.5)
+        return torch._foreach_mul_(tensors, 2.0) is tensors, returned is given, returned[0] + tensors[0]
+
+    check(function, torch.ones(2), [torch.ones(2)])

@@ -113,3 +113,19 @@ def test_same_as_eager(program, backend):
         torch.testing.assert_close(ours, theirs)
         assert got.stride() == want.stride() and calls == wanted_calls
     assert "eager-error" not in dyncomp.stats().break_reasons
+
+
+@custom_op("dyncomp_tests::positive", mutates_args=())
+def positive(x: torch.Tensor) -> torch.Tensor:
+    return x[x > 0]
+
+
+@positive.register_fake
+def _(x):
+    return x.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+
+def test_a_size_from_data_breaks_by_that_name():
+    x = torch.arange(16.0) - 4
+    assert dyncomp.optimize(lambda x: positive(x) + 1)(x).tolist() == (positive(x) + 1).tolist()
+    assert list(dyncomp.stats().break_reasons) == ["data-dependent-shape"]

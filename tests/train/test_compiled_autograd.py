@@ -1286,3 +1286,51 @@ def test_random_programs(steps):
     got = run_recipe(steps, lambda: dyncomp.enable(backend="aot_eager", compiled_autograd=True), dyncomp.optimize)
     assert_same(got, expected, "seen", rtol=1e-4, atol=1e-4)
     assert refusals() == {}
+
+
+def test_sparse_gradients():
+    def program(inside):
+        table, seen = nn.Embedding(5, 3, sparse=True), []
+        for step in range(4):
+            with inside():
+                table(torch.tensor([[1, 2], [2, step]])).sum().backward()
+            seen += [table.weight.grad.is_sparse, table.weight.grad.to_dense()]
+            if step == 1:
+                table.weight.grad = None
+            if step == 2:
+                with inside():
+                    table.weight.square().sum().backward()
+                seen += [table.weight.grad.is_sparse, table.weight.grad.to_dense()]
+        return seen
+
+    expected = program(contextlib.nullcontext)
+    assert expected[0] and not expected[-2]
+    torch.manual_seed(0)
+    want = program(contextlib.nullcontext)
+    torch.manual_seed(0)
+    close(program(region), want)
+
+
+def test_results_of_one_call_one_after_the_other():
+    """A backward of what no other has used up runs, also where kept values of the same call are gone."""
+
+    def program(inside):
+        f = dyncomp.optimize(lambda a, b: ((a * b).sum(), (a + b).sin().sum())) if inside is region else lambda a, b: ((a * b).sum(), (a + b).sin().sum())
+        seen = []
+        for _ in range(2):
+            a, b = leaf(3), leaf(3)
+            first, second = f(a, b)
+            for result, retain in ((first, True), (second, False), (first, False), (first, False)):
+                try:
+                    with inside():
+                        result.backward(retain_graph=retain)
+                    seen.append(a.grad.clone())
+                except RuntimeError as error:
+                    seen.append(str(error))
+        return seen
+
+    torch.manual_seed(0)
+    want = program(contextlib.nullcontext)
+    torch.manual_seed(0)
+    close(program(region), want)
+    assert set(refusals()) == {"compiled-autograd: a history of which some is used up"}  # compiling f traces a backward: not counted

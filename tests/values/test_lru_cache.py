@@ -7,7 +7,7 @@ import torch
 
 import dyncomp
 from dyncomp import config
-from tests.support import assert_same
+from tests.support import assert_same, check
 
 X = torch.ones(3)
 
@@ -198,3 +198,8 @@ def test_cached_answers_of_functions_that_read_other_things_stay_what_they_are(d
                 found.append(run(torch.ones(n, 1))[0].item())
         results.append((found, calls))
     assert results[0] == results[1]
+
+
+def test_a_cache_around_an_object_without_a_name():
+    halved = functools.lru_cache(functools.partial(lambda by, n: n / by, 2))
+    check(lambda x: x * halved(3) + halved(3), torch.ones(2))

@@ -170,6 +170,8 @@ class Values:
         mask = "B" if varying else "bool"
         if value.name == "where":
             return f"sel({', '.join(args)})"
+        if value.name == "fma":
+            return f"fma_({', '.join(args)})"
         if value.args[0].dtype == "bool":
             return f"({mask})({LOGIC[value.name].format(*args)})"
         if value.name in COMPARISONS:

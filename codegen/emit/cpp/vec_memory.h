@@ -240,7 +240,9 @@ static __attribute__((noinline)) void transpose_part(const T *from, i64 stride, 
 }
 template <class R, bool Wider> struct widened { typedef R type; };
 template <class R> struct widened<R, true> { typedef vec<i32, lanes<R>> type; };
-template <int N, class T> AI void transpose(const T *from, i64 stride, T *to, i64 to_stride) {
+// A function of its own: beside the addresses of the loops around it, strides that only the call tells leave too few registers, and
+// half the block went over the stack.
+template <int N, class T> static __attribute__((noinline)) void transpose(const T *from, i64 stride, T *to, i64 to_stride) {
   typedef vec<raw_of<T>, N> R;
   constexpr bool narrow = sizeof(raw_of<T>) < 4;  // few machines shuffle bytes and halfwords of two registers
   typedef typename widened<R, narrow && N * 4 <= VECTOR_BYTES>::type W;

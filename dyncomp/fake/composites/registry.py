@@ -24,8 +24,12 @@ Form = Callable[..., Any]
 FORMS: dict[torch._ops.OpOverload, Form] = {}
 
 
-def form(names: str) -> Callable[[Form], Form]:
-    """Decorator: the form of the space-separated operations, with the signature of their schema."""
+def form(names: str, before_torchs: bool = False) -> Callable[[Form], Form]:
+    """Decorator: the form of the space-separated operations, with the signature of their schema.
+
+    `before_torchs`: also where torch has a Python form of its own, which gives other values than eager's kernel; calls with tensors
+    that are not ours go on to that one.
+    """
 
     def enter(function: Form) -> Form:
         for op in filter(None, map(find_op, names.split())):
@@ -33,20 +37,28 @@ def form(names: str) -> Callable[[Form], Form]:
                 raise ValueError(f"two forms for {op}")
             FORMS[op] = function
             # Where torch composes it in Python itself, that form takes symbolic sizes.
-            if _KEY not in op.py_kernels:
+            torchs = op.py_kernels.get(_KEY)
+            if torchs is None:
                 op.py_impl(_KEY)(_kernel(op, function))
+            elif before_torchs:
+                op.py_kernels[_KEY] = _kernel(op, function, torchs)
         return function
 
     return enter
 
 
-def _kernel(op: torch._ops.OpOverload, function: Form) -> Callable[..., Any]:
+def _kernel(op: torch._ops.OpOverload, function: Form, otherwise: Callable[..., Any] | None = None) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         if _has_symbols(args) or _has_symbols(kwargs.values()):
             result = function(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        return op._op_dk(_KEY, *args, **kwargs)
+        if otherwise is None:
+            return op._op_dk(_KEY, *args, **kwargs)
+        if not any(type(arg) is FakeTensor for arg in (*args, *kwargs.values())):
+            return otherwise(*args, **kwargs)
+        with torch._C._DisablePythonDispatcher():
+            return op._op_dk(_KEY, *args, **kwargs)
 
     return kernel
 

@@ -30,6 +30,15 @@ def _normal(mean: TensorMeta, std: TensorMeta, *, generator: Any = None) -> Tens
     return TensorMeta(shape, contiguous_strides(shape), mean.dtype, mean.device)
 
 
+@rule("_sample_dirichlet _standard_gamma_grad _dirichlet_grad binomial")
+def _like_the_first(x: TensorMeta, *rest: Any, generator: Any = None) -> TensorMeta | None:
+    """Samplers of torch.distributions, and their gradients, that have no meta kernel: row-major, whatever their arguments are."""
+    others = [other for other in rest if isinstance(other, TensorMeta)]
+    if x.device.type != "cpu" or not all(same_shape(other.shape, x.shape) and other.dtype == x.dtype for other in others):
+        return None
+    return TensorMeta(x.shape, contiguous_strides(x.shape), x.dtype, x.device)
+
+
 @rule("nll_loss2d_forward")
 def _nll_loss2d(
     x: TensorMeta, target: TensorMeta, weight: Any, reduction: int, ignore_index: int

@@ -23,7 +23,7 @@ from dyncomp.fake.promotion import (
 from dyncomp.fake.registry import register, register_layout, rule
 from dyncomp.fake.rules.like import preserved
 from dyncomp.fake.tensor import TensorMeta
-from dyncomp.shape.layout import broadcast, contiguous_strides, preserved_strides, same_shape
+from dyncomp.shape.layout import broadcast, contiguous_strides, is_contiguous, preserved_strides, same_shape
 
 _NUMBERS = frozenset({int, float, bool, torch.SymInt, torch.SymFloat})
 
@@ -227,6 +227,15 @@ def _masked_fill(x: TensorMeta, mask: TensorMeta, value: Any) -> TensorMeta | No
     if type(value) is complex or type(value) is TensorMeta and (value.shape or value.dtype not in REALS):
         return None
     return TensorMeta(shape, contiguous_strides(shape), x.dtype, x.device)
+
+
+@rule("smooth_l1_loss")
+def _smooth_l1_loss(x: TensorMeta, target: TensorMeta, reduction: int = 1, beta: float = 1.0) -> TensorMeta | None:
+    if reduction != 0 or x.dtype not in FLOATS or x.dtype != target.dtype or not same_shape(x.shape, target.shape):
+        return None
+    if not all(is_contiguous(m.shape, m.strides) for m in (x, target)):
+        return None
+    return TensorMeta(x.shape, contiguous_strides(x.shape), x.dtype, x.device)
 
 
 @rule("huber_loss")

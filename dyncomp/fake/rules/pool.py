@@ -10,7 +10,7 @@ import torch
 from dyncomp.fake.promotion import FLOATS
 from dyncomp.fake.registry import register, rule
 from dyncomp.fake.tensor import TensorMeta
-from dyncomp.shape.layout import Ints, suggested_strides
+from dyncomp.shape.layout import Ints, contiguous_strides, is_contiguous, same_shape, suggested_strides
 
 
 def _resized(x: TensorMeta, size: Sequence[int], dtype: torch.dtype | None = None) -> TensorMeta | None:
@@ -84,8 +84,33 @@ def _avg_pool(
 register("_adaptive_avg_pool2d", _resized)
 
 
+NEAREST = [f"{name}{rank}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3)]
+INTERPOLATED = {
+    "upsample_linear1d": 1, "upsample_bilinear2d": 2, "upsample_bicubic2d": 2, "upsample_trilinear3d": 3,
+    "_upsample_bilinear2d_aa": 2, "_upsample_bicubic2d_aa": 2,
+}  # fmt: skip
+
+
 def _upsample(x: TensorMeta, size: Sequence[int], *settings: Any) -> TensorMeta | None:
-    return _resized(x, size)
+    if not all(n > 0 for n in (*size, *x.shape[1:])):
+        return None
+    if x.ndim == 4:
+        return _resized(x, size)
+    shape = (*x.shape[:2], *size)
+    row_major = x.ndim == 3 or is_contiguous(x.shape, x.strides) and x.shape[1] != 1
+    return TensorMeta(shape, contiguous_strides(shape), x.dtype, x.device) if row_major else None
 
 
-register("upsample_nearest2d upsample_bilinear2d", _upsample)
+def _upsample_backward(
+    grad: TensorMeta, size: Sequence[int], input_size: Sequence[int], *settings: Any
+) -> TensorMeta | None:
+    shape = tuple(input_size)
+    if not is_contiguous(grad.shape, grad.strides) or not same_shape(grad.shape, (*shape[:2], *size)):
+        return None
+    if grad.ndim > 3 and shape[1] == 1:  # two layouts at once
+        return None
+    return TensorMeta(shape, contiguous_strides(shape), grad.dtype, grad.device)
+
+
+register(" ".join((*NEAREST, *INTERPOLATED)), _upsample)
+register(" ".join(f"{name}_backward" for name in (*NEAREST, *INTERPOLATED)), _upsample_backward)

@@ -192,6 +192,15 @@ def _dropped(x: TensorMeta, dim: int, index: int) -> TensorMeta:
     return _view(x, shape, x.strides[:dim] + x.strides[dim + 1 :], x.offset + index * x.strides[dim])
 
 
+@rule("unfold")
+def _unfold(x: TensorMeta, dim: int, size: int, step: int) -> TensorMeta | None:
+    at = wrap_dim(dim, x.ndim)
+    if at is None or not (size >= 0 and size <= x.shape[at] and step > 0):
+        return None
+    shape = (*x.shape[:at], (x.shape[at] - size) // step + 1, *x.shape[at + 1 :], size)
+    return _view(x, shape, (*x.strides[:at], step * x.strides[at], *x.strides[at + 1 :], x.strides[at]), x.offset)
+
+
 @rule("unbind.int")
 def _unbind(x: TensorMeta, dim: int = 0) -> list[TensorMeta] | None:
     at = wrap_dim(dim, x.ndim)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from dyncomp.bytecode.canonical import Op
 from dyncomp.bytecode.opcodes import OPCODES
 from dyncomp.errors import GraphBreak
 from dyncomp.interp.handlers.registry import family, handler
 from dyncomp.interp.machine import NULL, Frame
-from dyncomp.values.base import Value
+from dyncomp.values.base import ABSENT, PyRaise, Value
+from dyncomp.values.class_facts import type_name
 from dyncomp.values.exception import exception_triple
 from dyncomp.values.function import CellValue, FunctionValue
 from dyncomp.values.instance import InstanceValue
@@ -107,9 +110,21 @@ def _context_method(frame: Frame, manager: Value, name: str) -> Value:
     """Looked up on the class, as CPython does."""
     if isinstance(manager, InstanceValue):
         raw = manager.class_attribute(frame.trace, name)
+        if raw is ABSENT:
+            _no_context_manager(frame, manager, name)
         if isinstance(raw, type(_context_method)):
             return manager.bind(frame.trace, name, raw)
-    return manager.getattr(frame.trace, name)
+    try:
+        return manager.getattr(frame.trace, name)
+    except PyRaise as error:
+        if not issubclass(error.value.python_type(), AttributeError):
+            raise
+    _no_context_manager(frame, manager, name)
+
+
+def _no_context_manager(frame: Frame, manager: Value, name: str) -> NoReturn:
+    text = f"'{type_name(manager.python_type())}' object does not support the context manager protocol"
+    frame.trace.raise_(TypeError, text + (" (missed __exit__ method)" if name == "__exit__" else ""))
 
 
 @handler

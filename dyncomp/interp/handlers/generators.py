@@ -9,7 +9,7 @@ from dyncomp.interp.generators import GeneratorValue
 from dyncomp.interp.handlers.registry import breaks, handler
 from dyncomp.interp.machine import Frame
 from dyncomp.values.base import PyRaise, Value
-from dyncomp.values.exception import ExceptionValue
+from dyncomp.values.exception import ExceptionValue, stop_in_generator
 
 # Where an exhausted SEND leaves the receiver below the result, for END_SEND to remove.
 _KEEPS_RECEIVER = "END_SEND" in OPCODES
@@ -74,9 +74,7 @@ def end_send(frame: Frame, op: Op) -> None:
 def stopiteration_error(frame: Frame, op: Op) -> None:
     error = frame.pop()
     if isinstance(error, ExceptionValue) and issubclass(error.cls, StopIteration):
-        made = ExceptionValue(RuntimeError, [frame.trace.constant("generator raised StopIteration")])
-        made.links["__cause__"] = error
-        error = made
+        error = stop_in_generator(frame.trace, error)
     frame.push(error)
 
 

@@ -6,8 +6,10 @@ import collections.abc
 from collections.abc import Callable
 
 from dyncomp.bytecode.canonical import Op
+from dyncomp.errors import GraphBreak
 from dyncomp.interp.handlers.registry import breaks, family, handler
 from dyncomp.interp.machine import Frame
+from dyncomp.interp.raising_branches import granted_truth
 from dyncomp.values.base import Value
 
 
@@ -26,7 +28,15 @@ def _is_true(frame: Frame, value: Value) -> bool:
 
 def _pop_jump(test: Callable[[Frame, Value], bool], wanted: bool) -> Callable[[Frame, Op], None]:
     def jump_if(frame: Frame, op: Op) -> None:
-        if test(frame, frame.pop()) is wanted:
+        condition = frame.pop()
+        try:
+            truth = test(frame, condition)
+        except GraphBreak:
+            granted = granted_truth(frame, op, condition) if test is _is_true else None
+            if granted is None:
+                raise
+            truth = granted
+        if truth is wanted:
             frame.jump(op.target)
 
     return jump_if

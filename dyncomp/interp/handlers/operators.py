@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dyncomp.bytecode.canonical import Op
 from dyncomp.interp.handlers.registry import family, handler
 from dyncomp.interp.machine import Frame
-from dyncomp.values.base import Value
+from dyncomp.values.base import PyRaise, Value
+from dyncomp.values.exception import note_attribute_error
 from dyncomp.values.function import BoundMethodValue
 from dyncomp.values.operators import binary, compare, is_same
 from dyncomp.values.text import format_value
@@ -101,7 +102,12 @@ def store_slice(frame: Frame, op: Op) -> None:
 # -- attributes ----------------------------------------------------------------------------------------------
 @handler
 def load_attr(frame: Frame, op: Op) -> None:
-    value = frame.pop().getattr(frame.trace, op.argval)
+    owner = frame.pop()
+    try:
+        value = owner.getattr(frame.trace, op.argval)
+    except PyRaise as error:
+        note_attribute_error(frame.trace, error.value, owner, op.argval)
+        raise
     push_attribute(frame, op, value)
 
 

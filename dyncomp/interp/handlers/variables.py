@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from typing import NoReturn
 
 from dyncomp.bytecode.canonical import Op
 from dyncomp.errors import GraphBreak
 from dyncomp.interp.handlers.registry import family, handler
 from dyncomp.interp.machine import NULL, Frame
 from dyncomp.values.base import Value
+from dyncomp.values.exception import ExceptionValue
 from dyncomp.values.function import CellValue
 
 
@@ -18,6 +20,11 @@ def _unbound(frame: Frame, name: str) -> None:
     frame.trace.raise_(
         UnboundLocalError, f"cannot access local variable '{name}' where it is not associated with a value"
     )
+
+
+def _unknown(frame: Frame, name: str, text: str) -> NoReturn:
+    trace = frame.trace
+    trace.raise_value(ExceptionValue(NameError, [trace.constant(text)], {"name": trace.constant(name)}))
 
 
 @handler
@@ -84,8 +91,9 @@ def load_deref(frame: Frame, op: Op) -> None:
     contents = frame.cells[op.argval].contents
     if contents is None:
         if op.argval in frame.code.co_freevars:
-            frame.trace.raise_(
-                NameError,
+            _unknown(
+                frame,
+                op.argval,
                 f"cannot access free variable '{op.argval}' where it is not associated with a value in "
                 "enclosing scope",
             )
@@ -113,7 +121,7 @@ def find_global(frame: Frame, name: str) -> Value:
     if value is None:
         value = frame.trace.builtins_of(frame.function).find_name(frame.trace, name)
     if value is None:
-        frame.trace.raise_(NameError, f"name '{name}' is not defined")
+        _unknown(frame, name, f"name '{name}' is not defined")
     return value
 
 
@@ -131,7 +139,7 @@ def store_global(frame: Frame, op: Op) -> None:
 def delete_global(frame: Frame, op: Op) -> None:
     name = frame.trace.constant(op.argval)
     if frame.globals().find(frame.trace, name) is None:
-        frame.trace.raise_(NameError, f"name '{op.argval}' is not defined")
+        _unknown(frame, op.argval, f"name '{op.argval}' is not defined")
     frame.globals().remove(frame.trace, name)
 
 

@@ -69,6 +69,9 @@ def test_nothing_to_reduce():
     check(lambda a: a[:, :1].sum(1), X)
     check(lambda a: a[:, :1].argmax(1, keepdim=True), X)
     check(lambda a: a[:0].sum(0), X)
+    check(lambda a: a[:0].prod(0), INTS)
+    check(lambda a: (a[:0].any(0), a[:0].all(0), a[:0].any(0).logical_not()), BOOLS)
+    check(lambda a: (a[:0].mean(0), a[:0].mean((0, 1)), a[:0].sum(dtype=torch.float64)), X)
     check(lambda a: a[:0] + 1, X)
     check(lambda a: a[0, 0, 0].sum(), X)
 

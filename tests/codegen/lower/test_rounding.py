@@ -16,6 +16,7 @@ CHAINS = {
     "arithmetic": lambda x, y: ((x * 2 + y) * x - y) * 0.5 + x * y,
     "scalars": lambda x, y: (x + 0.1) * 0.3 / 1.7 - 2.3,
     "scalar tensors": lambda x, y: (x * torch.tensor(0.3) + torch.tensor(0.1)) / torch.tensor(1.7),
+    "scalar tensors first": lambda x, y: torch.tensor(0.3) * x + torch.tensor(100001) * y,
     "integers": lambda x, y: x + torch.arange(64) * 1001,
     "alpha": lambda x, y: torch.add(x, y, alpha=1.7) * y,
     "powers": lambda x, y: x.pow(3) + y.pow(2) + (x.abs() + 1).pow(-2),
@@ -39,6 +40,35 @@ def test_a_chain_equals_eager(name, dtype):
     want = CHAINS[name](x, y)
     [got] = run_interpreted(CHAINS[name], x, y)
     assert torch.equal(got, want)
+
+
+SCALED_SUMS = {
+    "add": lambda x, y: torch.add(x, y, alpha=0.587),
+    "sub": lambda x, y: torch.sub(x, y, alpha=1.3),
+    "rsub": lambda x, y: torch.rsub(x, y, alpha=-0.3),
+    "whole": lambda x, y: torch.sub(x, y, alpha=3),
+    "in place": lambda x, y: x.mul(1.7).add_(y, alpha=-0.7),
+    "broadcast": lambda x, y: torch.add(x, y[:1], alpha=0.7),
+    "bytes": lambda x, y: (x * 100).to(torch.uint8).mul(0.2989).add_((y * 100).to(torch.uint8), alpha=0.587),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", SCALED_SUMS)
+def test_a_scaled_sum_is_rounded_once(name, dtype):
+    x, y = torch.rand(16, 64).to(dtype), torch.rand(16, 64).to(dtype)
+    assert torch.equal(dyncomp.optimize(SCALED_SUMS[name])(x, y), SCALED_SUMS[name](x, y))
+
+
+def test_a_factor_of_the_call_is_no_other():
+    def function(x, y, factor):
+        return torch.add(x, y, alpha=factor), torch.sub(x, y, alpha=factor)
+
+    x, y = torch.rand(1000), torch.rand(1000)
+    fast = dyncomp.optimize(function)
+    for factor in (0.587, 1.0, -1.3, 1 / 3, 0.0):
+        for got, want in zip(fast(x, y, factor), function(x, y, factor), strict=True):
+            assert torch.equal(got, want)
 
 
 @pytest.mark.parametrize("dtype", HALVES)

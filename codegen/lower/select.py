@@ -58,7 +58,7 @@ def clamp(lx: Lowering, node: Any, x: Tensor, *bounds: Any, **named: Any) -> Any
             if bound is not None:
                 limit = number(b, bound, kind)
                 v = b.op("where", b.op(test, v, limit), limit, v)
-                if isinstance(bound, Real) and _fills_with_nan(low is not None, high is not None):
+                if isinstance(bound, Real) and (name != "clamp" or _fills_with_nan(low is not None, high is not None)):
                     v = b.op("where", b.op("isnan", limit), limit, v)
         return v
 

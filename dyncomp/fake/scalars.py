@@ -101,7 +101,8 @@ def _put(args: tuple[Any, ...], kwargs: dict[str, Any], place: Any, value: Any) 
 @functools.cache
 def _number_places(op: torch._ops.OpOverload) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Arguments that take a number which meets elements of a tensor."""
-    if facts_of(op).opaque:  # it must not run more often than in eager
+    facts = facts_of(op)
+    if facts.opaque or facts.random:  # it must not run, or draw, more often than in eager
         return (), ()
     places = [(i, a.name) for i, a in enumerate(op._schema.arguments) if _takes_number(a.type)]
     return tuple(i for i, _ in places), tuple(name for _, name in places)

@@ -93,3 +93,29 @@ def test_foreach_functions_return_their_list():
         return torch._foreach_mul_(tensors, 2.0) is tensors, returned is given, returned[0] + tensors[0]
 
     check(function, torch.ones(2), [torch.ones(2)])
+
+
+DRAWS = [
+    pytest.param(lambda x: x.bernoulli_(0.3), id="bernoulli_"),
+    pytest.param(lambda x: x.geometric_(0.5), id="geometric_"),
+    pytest.param(lambda x: x.random_(), id="random_"),
+]
+
+
+@pytest.mark.parametrize("function", DRAWS)
+def test_random_writes_draw_once(function):
+    check(function, torch.zeros(50, dtype=torch.int64), graphs=None, breaks=None)
+
+
+def test_a_custom_write_of_a_wider_kind_runs_once():
+    ran = []
+
+    @torch.library.custom_op("dyncomp_tests::write_wider", mutates_args=("x",))
+    def write_wider(x: torch.Tensor, factor: float) -> None:
+        ran.append(factor)
+        x.copy_((x * factor).to(x.dtype))
+
+    x = torch.arange(4)
+    fast = dyncomp.optimize(lambda x: write_wider(x, 1.5))
+    fast(x)
+    assert ran == [1.5] and x.tolist() == [0, 1, 3, 4]

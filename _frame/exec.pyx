@@ -19,12 +19,17 @@ cdef extern from "executor/training.h" namespace "dyncomp::executor":
 
 cdef extern from "executor/history.h" namespace "dyncomp::executor":
     object walk_history(object roots, object inputs, bint details, bint capture)
-    object leaves_in_order(object roots)
+    object nodes_in_order(object roots)
+    object written_part_of(object node)
     object call_history(object steps, Py_ssize_t index, object given, bint run)
     object kept_by_history(object steps, object objects, object readers)
     bint release_history(object steps) except False
     object c_release_node "dyncomp::executor::release_node"(object node)
     object retain_history(object steps, Py_ssize_t index, Py_ssize_t place, object gradient)
+
+cdef extern from "executor/casts.h" namespace "dyncomp::executor":
+    object make_casting_call_type()
+    object c_cached_cast "dyncomp::executor::cached_cast"(object tensor, object dtype)
 
 cdef extern from "executor/leaf_hooks.h" namespace "dyncomp::executor":
     object c_accumulation_has_hooks "dyncomp::executor::accumulation_has_hooks"(object tensor)
@@ -146,9 +151,14 @@ def backward_walk(tuple roots not None, tuple inputs not None, bint details=Fals
     return walk_history(roots, inputs, details, capture)
 
 
-def backward_leaves(tuple roots not None):
-    """The leaves below tensors that have a history, in the order in which eager's engine accumulates into them."""
-    return leaves_in_order(roots)
+def backward_order(tuple roots not None):
+    """The nodes below tensors that have a history, in the order in which eager's engine runs them."""
+    return nodes_in_order(roots)
+
+
+def written_part(node not None):
+    """Of a write through a view (`CopySlices`) the node of what was written; None of other nodes."""
+    return written_part_of(node)
 
 
 def backward_call(steps, Py_ssize_t index, tuple given not None, bint run=True):
@@ -196,6 +206,12 @@ def accumulation_has_hooks(tensor):
     return c_accumulation_has_hooks(tensor)
 
 
+def cached_cast(tensor, dtype):
+    """What autocast gives an operation that computes in `dtype`: the cast of the tensor that its cache has, or a new one."""
+    return c_cached_cast(tensor, dtype)
+
+
 set_slot_type(<PyTypeObject*>Slot)
 Plan = make_plan_type()
 TrainingPlan = make_training_plan_type()
+CastingCall = make_casting_call_type()

@@ -20,7 +20,7 @@ from dyncomp.codegen.ir.printer import print_kernel
 from dyncomp.codegen.lower.graph import LoweredGraph, lower_graph
 from dyncomp.codegen.numbers import Numbers
 from dyncomp.codegen.op_plan import NotPlannable, make_op_plan
-from dyncomp.codegen.plan import PlanData, make_plan
+from dyncomp.codegen.plan import PlanData, counted_writes, make_plan
 from dyncomp.codegen.schedule.kernel import ScheduledKernel
 from dyncomp.codegen.schedule.scheduler import Schedule, schedule_graph
 
@@ -91,6 +91,7 @@ def _compile(aten: Any, options: Options) -> tuple[PlanData, toolchain.Built]:
 
 
 def _loaded(data: PlanData, aten: Any, built: toolchain.Built, options: Options) -> _exec.Plan:
+    data.code.extend(counted_writes(getattr(aten, "writes", {}), data.outputs))
     options.dump("plan.txt", str(data))
     if log.enabled("plan"):
         log.write("plan", "%s", data)

@@ -17,7 +17,7 @@ from torch import fx
 
 from dyncomp._frame._exec import Slot
 from dyncomp.codegen.lower.overload import NotPlannable, with_number
-from dyncomp.codegen.plan import PlanData
+from dyncomp.codegen.plan import PlanData, made_in_order
 from dyncomp.fake.facts import Kind, facts_of
 from dyncomp.fake.tensor import FakeTensor
 from dyncomp.shape.int_program import float_of_bits
@@ -233,24 +233,26 @@ class _Planner:
         return result
 
     def _outputs(self) -> list[tuple[Any, ...]]:
-        outputs: list[tuple[Any, ...]] = []
-        for rule in self.graph.outputs:
+        rules = self.graph.outputs
+        outputs: list[tuple[Any, ...]] = [()] * len(rules)
+        for number in made_in_order(rules):
+            rule = rules[number]
             kind = rule[0]
             if kind == "node":
-                outputs.append(("slot", self.slot_of[rule[1]]))
+                outputs[number] = ("slot", self.slot_of[rule[1]])
             elif kind == "output":
-                outputs.append(outputs[rule[1]])
+                outputs[number] = outputs[rule[1]]
             elif kind == "view" and rule[1][0] in ("input", "output"):
                 (base_kind, position), sizes, strides, offset = rule[1:]
                 source = outputs[position][1] if base_kind == "output" else position
                 slot = self._new_slot()
                 self.code.append(("view_rel", slot, source, *map(self._value, (tuple(sizes), tuple(strides), offset))))
-                outputs.append(("slot", slot))
+                outputs[number] = ("slot", slot)
             elif kind == "const" and is_symbolic(rule[1]):
                 value = self._value(rule[1])
-                outputs.append(value if isinstance(value, tuple) else ("const", value))
+                outputs[number] = value if isinstance(value, tuple) else ("const", value)
             elif kind in ("const", "input"):
-                outputs.append(tuple(rule))
+                outputs[number] = tuple(rule)
             else:
                 raise NotPlannable(f"an output that is a {kind}")
         return outputs

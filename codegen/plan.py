@@ -314,16 +314,18 @@ class _Planner:
     # ---- results
 
     def _outputs(self) -> list[tuple[Any, ...]]:
-        out: list[tuple[Any, ...]] = []
-        for number, rule in enumerate(self.graph.outputs):
+        rules = self.graph.outputs
+        out: list[tuple[Any, ...]] = [()] * len(rules)
+        for number in made_in_order(rules):
+            rule = rules[number]
             kind = rule[0]
             if kind == "node" and number in self.graph.plain and isinstance(rule[1], View):
                 slot = self._new_slot()
                 shape, strides = self._n(rule[1].shape), self._n(rule[1].strides)
                 self.code.append(("detach", slot, self._slot(rule[1]), shape, strides, 0))
-                out.append(("slot", slot))
+                out[number] = ("slot", slot)
             elif kind == "node":
-                out.append(("slot", self._slot(rule[1])) if isinstance(rule[1], Tensor) else ("const", rule[1]))
+                out[number] = ("slot", self._slot(rule[1])) if isinstance(rule[1], Tensor) else ("const", rule[1])
             elif kind in ("view", "detached"):
                 (base_kind, position), sizes, strides, offset = rule[1:]
                 source = out[position][1] if base_kind == "output" else position
@@ -332,13 +334,13 @@ class _Planner:
                 slot = self._new_slot()
                 name = "view_rel" if kind == "view" else "detach"
                 self.code.append((name, slot, source, *map(self._n, (tuple(sizes), tuple(strides), offset))))
-                out.append(("slot", slot))
+                out[number] = ("slot", slot)
             elif kind == "output":
-                out.append(out[rule[1]])
+                out[number] = out[rule[1]]
             elif kind == "const" and not isinstance(value := self._n(rule[1]), type(rule[1])):
-                out.append(value if isinstance(value, tuple) else ("const", value))
+                out[number] = value if isinstance(value, tuple) else ("const", value)
             else:
-                out.append(tuple(rule))
+                out[number] = tuple(rule)
         return out
 
     def _detached(self, position: int) -> int:
@@ -346,6 +348,21 @@ class _Planner:
         source, slot = self.graph.inputs[position], self._new_slot()
         self.code.append(("detach", slot, position, self._n(source.shape), self._n(source.strides), 0))
         return slot
+
+
+def made_in_order(rules: list[tuple[Any, ...]]) -> list[int]:
+    """Positions of outputs in the order in which they can be made: fresh memory first, since views of it may stand before it."""
+    return sorted(range(len(rules)), key=lambda position: rules[position][0] != "node")
+
+
+def counted_writes(writes: dict[tuple[str, int], int], outputs: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The instructions that make version counters what eager's writes make them (`AtenGraph.writes`)."""
+    code: list[tuple[Any, ...]] = []
+    for (kind, index), times in writes.items():
+        name, place = ("slot", index) if kind == "input" else outputs[index]
+        if name == "slot":
+            code.append(("wrote_apart" if kind == "apart" else "wrote", place, times))
+    return code
 
 
 def _extent(tensor: Tensor) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
+import importlib
 import os
 import time
 import types
@@ -48,6 +49,8 @@ from dyncomp.patience import answer_again, nothing_to_compile
 from dyncomp.skipfiles import is_other_compiler, is_skipped, is_torch_optimizer
 from dyncomp.values.node_by_node import left_as_found
 
+# What runs for the first import of a module: everything that its body calls, once, and often thousands of functions.
+_FIRST_IMPORT: types.FunctionType = importlib._bootstrap._find_and_load  # type: ignore[attr-defined]
 STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile")
 _stance = "default"
 
@@ -290,7 +293,7 @@ def _compile(
     run = trace.make_run(compiled, _single_form(compiled))
     if isinstance(run, types.FunctionType):
         for code in generated_code(run.__code__):
-            _core.own(code, resumes=is_resume(code))
+            _core.own(code, resumes=is_resume(code) or is_step(code))
     layout = guard_build.plan(trace.guards, trace.captures)
     tree = guard_build.native(layout)
     record = _record(func, trace, owner, reason, time.perf_counter() - start)
@@ -376,9 +379,16 @@ def needs_grad(trace: Any) -> bool:
             inputs.update(map(id, asking))
             if asking and torch.is_grad_enabled():
                 return True
-        elif any(id(v) not in inputs and not (v.is_leaf and v._is_view()) for v in asking):
+        elif any(id(v) not in inputs and not _is_view_of_a_leaf(v) for v in asking):
             return True
     return False
+
+
+def _is_view_of_a_leaf(value: torch.Tensor) -> bool:
+    try:
+        return value.is_leaf and value._is_view()
+    except RuntimeError:  # a view from under no_grad whose base was written since: autograd lets nothing through it
+        return True
 
 
 def _record(
@@ -439,5 +449,6 @@ def install() -> None:
     """Hands the callbacks to the runtime; called once at import."""
     _core.set_callback(on_miss)
     _core.set_report(on_report)
+    _core.skip(_FIRST_IMPORT.__code__, calls_too=True)
     if config.disable or os.environ.get("DYNCOMP_DISABLE") == "1":
         _core.set_disabled(True)

@@ -86,3 +86,18 @@ def test_callbacks_of_the_collector_are_left_alone(fresh):
     finally:
         gc.callbacks.remove(callback)
     assert "skipped-frame: nothing-to-compile" not in dyncomp.stats().fallbacks
+
+
+def test_what_a_first_import_runs_is_not_compiled(fresh, tmp_path, monkeypatch):
+    lines = [*(f"def made_{i}(x):\n    return x + {i}\nmade_{i}(1)" for i in range(20)), "K = 5"]
+    (tmp_path / "imported_inside.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def function(x):
+        import imported_inside
+
+        return x + imported_inside.K
+
+    x = torch.ones(2)
+    assert dyncomp.optimize(function, backend="eager")(x).equal(x + 5)
+    assert dyncomp.stats().frames < 10

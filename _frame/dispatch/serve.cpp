@@ -43,6 +43,54 @@ void add_users_frame(PyFunctionObject* function, PyObject* run) {
   if (name != nullptr && filename != nullptr) compat::add_traceback(name, filename, code->co_firstlineno);
 }
 
+CodeCell* cell_of(PyObject* function) {
+  return PyFunction_Check(function) ? cell_peek(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function))) : nullptr;
+}
+
+// True for what a broken frame returns: the function that goes on with it.
+bool is_continuation(PyObject* result) {
+  CodeCell* cell = cell_of(result);
+  return cell != nullptr && cell->resumes;
+}
+
+// Goes on with a broken frame until it returns; steals `result`. Each part's frame stands on the caller's alone, as the user's own
+// does in eager, so that stack levels, tracebacks and local variables are as they are there.
+PyObject* go_on(PyObject* result) {
+  while (result != nullptr && is_continuation(result)) {
+    PyObject* next = result;
+    result = PyObject_Vectorcall(next, nullptr, 0, nullptr);
+    Py_DECREF(next);
+  }
+  return result;
+}
+
+bool is_machinery(PyTracebackObject* entry) {
+  PyCodeObject* code = PyFrame_GetCode(entry->tb_frame);
+  CodeCell* cell = cell_peek(code);
+  Py_DECREF(code);
+  return cell != nullptr && cell->ours && !cell->resumes;
+}
+
+// A graph raised and the frame ran again as plain Python: the traceback shows the second run alone. `run` itself stays where
+// nothing of the user's follows.
+void hide_first_run() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  auto* entry = reinterpret_cast<PyTracebackObject*>(traceback);
+  int hidden = 0;
+  while (entry != nullptr && is_machinery(entry)) {
+    entry = entry->tb_next;
+    ++hidden;
+  }
+  if (hidden > 1 && entry != nullptr) {
+    PyObject* shown = Py_NewRef(reinterpret_cast<PyObject*>(entry));
+    Py_SETREF(traceback, shown);
+    PyException_SetTraceback(value, traceback);
+  }
+  PyErr_Restore(type, value, traceback);
+}
+
 // A frame of Python code counts against the recursion limit by itself, like the frame it stands for.
 PyObject* call_run(PyObject* run, PyObject** captures, size_t count) {
   size_t nargsf = count | PY_VECTORCALL_ARGUMENTS_OFFSET;
@@ -79,8 +127,13 @@ PyObject* run_entry(Entry* entry, Owner* owner, PyFunctionObject* function, Slot
       this_thread.passthrough = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(run));
     }
     result = call_run(run, captures.data(), captures.count());
+    // the parts of a resumed frame are called by who began the frame, so that loops with breaks need no stack
+    if (!is_continuation(reinterpret_cast<PyObject*>(function))) result = go_on(result);
   }
-  if (result == nullptr) add_users_frame(function, run);
+  if (result == nullptr) {
+    if (PyFunction_Check(run)) hide_first_run();
+    add_users_frame(function, run);
+  }
   Py_DECREF(run);
   return result;
 }

@@ -17,7 +17,8 @@ namespace {
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-// Whether the graph task that runs executes the node; a node that it began with is not known to it.
+}  // namespace
+
 bool is_executed(const Node* node) {
   const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
   if (node == nullptr || nodes == nullptr || nodes->count(const_cast<Node*>(node)) == 0) {
@@ -30,6 +31,8 @@ bool is_executed(const Node* node) {
   auto found = asked->find(const_cast<Node*>(node));
   return found != asked->end() && found->second.should_execute();
 }
+
+namespace {
 
 // The node, if it does not die at this moment.
 template <typename Own, typename Ref = CompiledBackward::Ref>
@@ -46,6 +49,9 @@ Ref alive(Own* node) {
 void CompiledBackward::follow(torch::autograd::Edge eager) {
   if (!is_followed()) {
     compiled_ = next_edges_;
+  }
+  if (eager.function) {  // in the order of the engine it takes the place of the node that it leads to
+    set_sequence_nr(eager.function->sequence_nr());
   }
   eager_ = eager;
   next_edges_ = {std::move(eager)};
@@ -66,8 +72,15 @@ variable_list CompiledBackward::apply(variable_list&& gradients) {
   if (call_->program().differentiable.size() == 1) {
     return call_->pass(*this, std::move(gradients));
   }
-  call_->arrive(place_, gradients.at(0));
-  return variable_list(num_outputs(), gradients.at(0));
+  const std::vector<int>& through = call_->program().through[place_];
+  variable_list results(num_outputs() - through.size(), gradients.at(0));
+  if (call_->arrive(place_, gradients.at(0)) && gradients.at(0).defined() && !through.empty()) {
+    for (at::Tensor& gradient : call_->pass_by(place_, gradients.at(0))) {
+      results.push_back(std::move(gradient));
+    }
+  }
+  results.resize(num_outputs());
+  return results;
 }
 
 CompiledCall::Gradients CompiledCall::pass(const Node& node, Gradients&& gradients) {
@@ -108,13 +121,18 @@ std::shared_ptr<CompiledCall::Run> CompiledCall::run_here(bool make) {
   return run;
 }
 
-void CompiledCall::arrive(int place, const at::Tensor& gradient) {
+bool CompiledCall::arrive(int place, const at::Tensor& gradient) {
   std::lock_guard lock(runs_mutex_);
-  if (auto run = run_here(true)) {
+  auto run = run_here(true);
+  if (run) {
+    if (run->arrived.empty()) {
+      run->cut = is_looked_at(place);
+    }
     run->gradients[place] = gradient;
     run->came[place] = gradient.unsafeGetTensorImpl();
     run->arrived.add(static_cast<std::size_t>(place));
   }
+  return run && run->cut;
 }
 
 // Of several exits the first that runs computes the gradients of all that the same backward comes to; gradients of outputs that have
@@ -139,6 +157,7 @@ CompiledCall::Gradients CompiledCall::leave(const Node& node, std::size_t number
       if (auto& ready = run->results[number]; ready && same) {
         return *std::exchange(ready, std::nullopt);
       }
+      asked.cut = run->cut ? run.get() : nullptr;
       asked.gradients = run->gradients;
       asked.gradients.resize(outputs);
       asked.arrived = run->arrived;

@@ -73,6 +73,9 @@ class BeforeLeaf final : public torch::autograd::Node {
   std::string name() const override { return "BeforeLeaf"; }
 };
 
+// Whether the graph task that runs executes the node; a node that it began with is not known to it.
+bool is_executed(const torch::autograd::Node* node);
+
 // A node as this torch owns it: by an intrusive or a shared pointer.
 template <typename Own, typename Ref = CompiledBackward::Ref>
 Ref own_node(Own* node) {

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
+#include "executor/autograd.h"
 #include "executor/plan_object.h"
 #include "executor/text.h"
 #include "executor/wrap.h"
@@ -18,24 +19,55 @@ namespace dyncomp::executor {
 namespace {
 
 constexpr int kMostParts = 8;  // backwards of a plan for some of the inputs; where there are more, they compute all
+constexpr int kMostLayouts = 4;  // backwards for gradients that are laid out in one way or another; others are copied
+
+// As memory that compiled code can read.
+at::Tensor in_memory(const at::Tensor& gradient) {
+  return gradient.is_neg() || gradient.is_conj() || gradient._is_zerotensor() ? gradient.clone().resolve_conj() : gradient;
+}
+
+std::vector<int64_t> strides_of(const Layout& layout, at::IntArrayRef sizes) {
+  if (!layout.ordered) {
+    return layout.strides;
+  }
+  std::vector<int64_t> dense(layout.order.size());
+  int64_t step = 1;
+  for (auto dim = layout.order.rbegin(); dim != layout.order.rend(); ++dim) {
+    dense[*dim] = step;
+    step *= std::max<int64_t>(sizes[*dim], 1);
+  }
+  return dense;
+}
 
 // A gradient as the backward was compiled for: any strides may come in.
 at::Tensor laid_out(const at::Tensor& gradient, const Layout& layout) {
-  at::Tensor plain = gradient.is_neg() || gradient.is_conj() || gradient._is_zerotensor() ? gradient.clone().resolve_conj() : gradient;
-  std::vector<int64_t> dense;
-  if (layout.ordered) {
-    dense.resize(layout.order.size());
-    int64_t step = 1;
-    for (auto dim = layout.order.rbegin(); dim != layout.order.rend(); ++dim) {
-      dense[*dim] = step;
-      step *= std::max<int64_t>(plain.size(*dim), 1);
-    }
-  }
-  at::IntArrayRef strides(layout.ordered ? dense : layout.strides);
-  if (plain.strides() == strides) {
+  at::Tensor plain = in_memory(gradient);
+  std::vector<int64_t> strides = strides_of(layout, plain.sizes());
+  if (plain.strides() == at::IntArrayRef(strides)) {
     return plain;
   }
   return at::empty_strided(plain.sizes(), strides, plain.options()).copy_(plain);
+}
+
+// Whether the gradients are laid out as the backward was compiled for.
+bool fits(const Backward& backward, const std::vector<at::Tensor>& gradients) {
+  std::size_t position = 0;
+  for (const at::Tensor& gradient : gradients) {
+    if (gradient.defined() && gradient.strides() != at::IntArrayRef(strides_of(backward.layouts[position++], gradient.sizes()))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+py::tuple strides_of_all(const std::vector<at::Tensor>& gradients) {
+  py::list all;
+  for (const at::Tensor& gradient : gradients) {
+    if (gradient.defined()) {
+      all.append(py::tuple(py::cast(gradient.strides().vec())));
+    }
+  }
+  return py::tuple(all);
 }
 
 // A gradient that is handed on as it is has the strides that it came with.
@@ -75,6 +107,16 @@ bool is_wrapped(const at::Tensor& gradient) {
   return gradient.defined() && (gradient.layout() != at::kStrided || gradient.key_set().has_any(kWrappers));
 }
 
+// As eager's message calls it: older releases of torch give the node's own name.
+template <typename Node>
+std::string operation_of(const Node& node) {
+  if constexpr (requires { node.forward_op_name(); }) {
+    return node.forward_op_name();
+  } else {
+    return node.name();
+  }
+}
+
 py::tuple flags(const std::vector<bool>& values) {
   py::tuple result(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -95,7 +137,7 @@ CompiledCall::Gradients CompiledCall::compute(Asked& asked) {
   check_unused(keepers, asked.before);
   Gradients results(training_->requiring.size());
   if (std::find(pattern.begin(), pattern.end(), true) != pattern.end()) {
-    check_outputs(asked.arrived, asked.wanted);
+    check_versions(asked.arrived, asked.wanted);
     results = run(asked, pattern, keepers);
   }
   if (asked.last) {
@@ -105,6 +147,9 @@ CompiledCall::Gradients CompiledCall::compute(Asked& asked) {
 }
 
 CompiledCall::Gradients CompiledCall::run(Asked& asked, const std::vector<bool>& pattern, const Bits& keepers) {
+  if (asked.cut != nullptr) {
+    return through_cut(asked);
+  }
   if (at::GradMode::is_enabled()) {
     return rerun(asked, true);
   }
@@ -113,7 +158,11 @@ CompiledCall::Gradients CompiledCall::run(Asked& asked, const std::vector<bool>&
   if (watched || std::any_of(asked.gradients.begin(), asked.gradients.end(), is_wrapped)) {
     return rerun(asked, false);
   }
-  const Backward* backward = prepare(pattern, asked.wanted);
+  std::vector<at::Tensor> came = asked.gradients;
+  for (at::Tensor& gradient : asked.gradients) {
+    gradient = gradient.defined() ? in_memory(gradient) : gradient;
+  }
+  const Backward* backward = prepare(pattern, asked.wanted, asked.gradients);
   std::optional<Values> arguments = backward != nullptr ? unpack_saved(*backward) : std::nullopt;
   if (!arguments) {
     return rerun(asked, false);
@@ -123,13 +172,13 @@ CompiledCall::Gradients CompiledCall::run(Asked& asked, const std::vector<bool>&
   }
   std::size_t position = 0;
   std::vector<std::pair<at::Tensor, at::Tensor>> copied;  // what the backward gets, what came
-  for (at::Tensor& gradient : asked.gradients) {
+  for (std::size_t i = 0; i < came.size(); ++i) {
+    at::Tensor gradient = std::move(asked.gradients[i]), first = std::move(came[i]);
     if (gradient.defined()) {
       arguments->tensors.push_back(laid_out(gradient, backward->layouts[position++]));
-      if (const at::Tensor& given = arguments->tensors.back(); !given.is_same(gradient)) {
-        copied.emplace_back(given, gradient);
+      if (const at::Tensor& given = arguments->tensors.back(); !given.is_same(first)) {
+        copied.emplace_back(given, first);
       }
-      gradient.reset();
     }
   }
   py::object call = py::reinterpret_borrow<py::object>(backward->call.get());
@@ -147,19 +196,47 @@ CompiledCall::Gradients CompiledCall::run(Asked& asked, const std::vector<bool>&
   return results;
 }
 
-// Where the compiled backward does not read an output that eager's would, a write in between is an error all the same.
-void CompiledCall::check_outputs(const Bits& arrived, const Bits& wanted) const {
-  for (const Version& one : watched_) {
-    const Watched& output = training_->watched[one.watched];
-    uint32_t now = one.counter.current_version();
-    if (now == one.version || !output.reader.outputs.meets(arrived) || !output.reader.inputs.meets(wanted)) {
+// As the version counter tells now; nothing where nobody can have written.
+std::optional<uint32_t> CompiledCall::version_now(std::size_t seen) const {
+  if (const Version& before = seen_versions_[seen]; before.counter.enabled()) {
+    return before.counter.current_version();
+  }
+  const Seen& one = training_->seen[seen];
+  at::Tensor input = one.input && !one.counted ? input_now(static_cast<std::size_t>(one.index)) : at::Tensor();
+  return input.defined() && !input.is_inference() ? std::optional(static_cast<uint32_t>(input._version())) : std::nullopt;
+}
+
+std::string CompiledCall::origin_of(const Watched& kept) const {
+  const Seen& one = training_->seen[kept.seen];
+  at::Tensor input = kept.itself && one.input ? input_now(static_cast<std::size_t>(one.index)) : at::Tensor();
+  if (!input.defined()) {
+    return kept.origin;
+  }
+  auto node = input.grad_fn();
+  if (!node || dynamic_cast<CompiledBackward*>(node.get()) != nullptr) {
+    return kept.origin;
+  }
+  return "output " + std::to_string(input.output_nr()) + " of " + operation_of(*node);
+}
+
+// What eager's nodes keep must be as it was, whether our backward reads it or not.
+void CompiledCall::check_versions(const Bits& arrived, const Bits& wanted) const {
+  for (const Watched& one : training_->watched) {
+    const Version& before = seen_versions_[one.seen];
+    std::optional<uint32_t> now = version_now(one.seen);
+    if (!now || *now == before.version || !one.reader.outputs.meets(arrived) || !one.reader.inputs.meets(wanted)) {
       continue;  // eager does not come to the nodes that keep it
     }
-    TORCH_CHECK(false, "one of the variables needed for gradient computation has been modified by an inplace operation: [torch.",
-                one.on_cuda ? "cuda." : "", c10::toString(one.dtype), "Tensor ", text(at::IntArrayRef(one.sizes)), "], which is ", output.origin, ", is at version ",
-                text(now), "; expected version ", text(one.version),
-                " instead. Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
-                "torch.autograd.set_detect_anomaly(True, check_nan=False).");
+    at::IntArrayRef sizes(before.sizes.empty() ? one.sizes : before.sizes);
+    std::string origin = origin_of(one);
+    const char* hint = torch::autograd::AnomalyMode::is_enabled()
+                           ? "the backtrace further above shows the operation that failed to compute its gradient. The variable in question was "
+                             "changed in there or anywhere later. Good luck!"
+                           : "enable anomaly detection to find the operation that failed to compute its gradient, with "
+                             "torch.autograd.set_detect_anomaly(True, check_nan=False).";
+    TORCH_CHECK(false, "one of the variables needed for gradient computation has been modified by an inplace operation: [", one.type, " ", text(sizes),
+                "]", origin.empty() ? "" : ", which is " + origin + ",", " is at version ", text(*now), "; expected version ", text(before.version),
+                " instead. Hint: ", hint);
   }
 }
 
@@ -173,8 +250,9 @@ bool CompiledCall::covers_all(const std::vector<bool>& pattern, const Bits& want
   return true;
 }
 
-// The compiled backward, made if it is not there; null where there can be none.
-const Backward* CompiledCall::prepare(const std::vector<bool>& pattern, Bits wanted) const {
+// The compiled backward, made if it is not there; null where there can be none. One for gradients that are laid out as these are, or
+// where there are too many such for any.
+const Backward* CompiledCall::prepare(const std::vector<bool>& pattern, Bits wanted, const Gradients& gradients) const {
   Bits all = Bits::all(training_->requiring.size());
   bool nothing_gone = std::find(gone_.begin(), gone_.end(), true) == gone_.end();
   auto is_part = [&](const Backward& one) { return !(one.wanted == all); };
@@ -184,18 +262,24 @@ const Backward* CompiledCall::prepare(const std::vector<bool>& pattern, Bits wan
   uint64_t autocast = autocast_state();
   const auto& ready = training_->backwards;
   auto find = [&]() -> const Backward* {
+    int others = 0;
+    const Backward* first = nullptr;
     for (const Backward& one : ready) {
       if (one.pattern == pattern && one.autocast == autocast && one.wanted == wanted) {
-        return &one;
+        if (training_->sized || fits(one, gradients)) {
+          return &one;
+        }
+        first = first == nullptr ? &one : first;
+        ++others;
       }
     }
-    return nullptr;
+    return others >= kMostLayouts ? first : nullptr;
   };
   if (const Backward* found = find()) {
     return found;
   }
   if (nothing_gone && !(wanted == all) && std::count_if(ready.begin(), ready.end(), is_part) >= kMostParts) {
-    return prepare(pattern, all);
+    return prepare(pattern, all, gradients);
   }
   py::object part = py::none();
   if (!(wanted == all)) {
@@ -205,9 +289,9 @@ const Backward* CompiledCall::prepare(const std::vector<bool>& pattern, Bits wan
     }
     part = flags(some);
   }
-  py::tuple outputs = flags(pattern);
-  PyObject* arguments[] = {outputs.ptr(), part.ptr()};
-  py::object made = checked(PyObject_Vectorcall(training_->prepare.get(), arguments, 2, nullptr));
+  py::tuple outputs = flags(pattern), laid = strides_of_all(gradients);
+  PyObject* arguments[] = {outputs.ptr(), part.ptr(), laid.ptr()};
+  py::object made = checked(PyObject_Vectorcall(training_->prepare.get(), arguments, 3, nullptr));
   if (made.is_none()) {
     return nullptr;
   }

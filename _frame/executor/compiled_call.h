@@ -27,14 +27,16 @@ class CompiledCall {
         exits_(training_->exits.size()), entries_(training_->differentiable.size()) {}
 
   // Keeps what backwards need. `values`: what the forward returned. Called once the outputs have their history.
-  void keep(const Values& given, const std::vector<at::Tensor>& values, at::Tensor generator_state);
+  void keep(const Values& given, const std::vector<at::Tensor>& values, at::Tensor generator_state, std::vector<at::Tensor> originals);
 
   // ---- called by the nodes
 
   // The only output's gradient has come; the gradients of `requiring`.
   Gradients pass(const torch::autograd::Node& node, Gradients&& gradients);
-  // The gradient of one of several outputs has come, in the graph task that runs.
-  void arrive(int place, const at::Tensor& gradient);
+  // The gradient of one of several outputs has come, in the graph task that runs. Whether it goes on by the results that it passes.
+  bool arrive(int place, const at::Tensor& gradient);
+  // The gradients of the results in `Training::through` for that of an output.
+  Gradients pass_by(int place, const at::Tensor& gradient);
   // The gradients of an exit's inputs, for those of its outputs.
   Gradients leave(const torch::autograd::Node& node, std::size_t exit, Gradients&& gradients);
   void set_exit(std::size_t exit, const torch::autograd::Node* node);
@@ -61,6 +63,8 @@ class CompiledCall {
     Bits arrived;
     std::vector<std::optional<Gradients>> results;  // by exit, until it is asked
     Bits using_up;        // the keepers that it goes through
+    bool cut = false;     // a result on the way is looked at, so gradients go from one to the other
+    SharedObject to_results, to_inputs;  // then, once they are made
   };
   // What a backward is asked for.
   struct Asked {
@@ -69,6 +73,7 @@ class CompiledCall {
     Bits wanted;          // positions in `requiring`
     Bits before;          // the keepers that the same backward has used up
     bool last;            // nothing is kept for another backward
+    Run* cut = nullptr;   // the backward, where it goes from result to result
   };
 
   // While what is kept is read, nothing of it is freed.
@@ -81,6 +86,9 @@ class CompiledCall {
   };
 
   std::shared_ptr<Run> run_here(bool make);
+  bool is_looked_at(int place) const;
+  void open_cut(Run& run);
+  Gradients through_cut(const Asked& asked);
   Gradients compute(Asked& asked);
   Gradients run(Asked& asked, const std::vector<bool>& pattern, const Bits& keepers);
   Gradients rerun(const Asked& asked, bool create_graph);
@@ -88,14 +96,17 @@ class CompiledCall {
   std::vector<at::Tensor> inputs_again(std::vector<int>& missing) const;
   torch::autograd::Edge edge_to(std::size_t place) const;
   at::Tensor input_now(std::size_t index) const;
+  at::Tensor as_saved(std::size_t number) const;
   py::object kept_for_rerun(const std::vector<int>& missing);
   void follow(const py::tuple& raw);
   Gradients spread(PyObject* results) const;
-  const Backward* prepare(const std::vector<bool>& pattern, Bits wanted) const;
+  const Backward* prepare(const std::vector<bool>& pattern, Bits wanted, const Gradients& gradients) const;
   bool covers_all(const std::vector<bool>& pattern, const Bits& wanted) const;
   Bits keepers_of(const Bits& outputs, const Bits& inputs) const;
   void check_unused(const Bits& keepers, const Bits& before) const;
-  void check_outputs(const Bits& arrived, const Bits& wanted) const;
+  void check_versions(const Bits& arrived, const Bits& wanted) const;
+  std::optional<uint32_t> version_now(std::size_t seen) const;
+  std::string origin_of(const Watched& kept) const;
   void use_up(const Bits& keepers);
   void free_what_nothing_needs();
   bool is_spent() const;
@@ -112,17 +123,15 @@ class CompiledCall {
   std::vector<at::Tensor> inputs_;
   using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   std::vector<std::optional<Weak>> seen_;
+  std::vector<at::Tensor> originals_;  // as before the call, where it writes them and running it again needs that; or empty
   std::vector<PlacedNumber> numbers_;  // those among the inputs
   std::vector<uint32_t> versions_;
   struct Version {
-    c10::VariableVersion counter;
+    c10::VariableVersion counter;  // only where the plan says so
     uint32_t version;
     std::vector<int64_t> sizes;
-    at::ScalarType dtype;
-    bool on_cuda;
-    std::size_t watched;  // in `Training::watched`
   };
-  std::vector<Version> watched_;
+  std::vector<Version> seen_versions_;  // by `Training::seen`
   at::Tensor generator_state_;
   // In eager each operation gives up what it keeps when a backward has gone through it, so what one backward was not asked for may
   // still be there for another.

@@ -14,7 +14,7 @@
 
 namespace dyncomp::executor {
 
-void CompiledCall::keep(const Values& given, const std::vector<at::Tensor>& values, at::Tensor generator_state) {
+void CompiledCall::keep(const Values& given, const std::vector<at::Tensor>& values, at::Tensor generator_state, std::vector<at::Tensor> originals) {
   const std::vector<at::Tensor>& inputs = given.tensors;
   kept_ = true;
   numbers_ = given.numbers;
@@ -29,13 +29,19 @@ void CompiledCall::keep(const Values& given, const std::vector<at::Tensor>& valu
     const at::Tensor& value = values[one.index];
     saved_.emplace_back(value.is_view() || value.grad_fn() ? value.detach() : value, false);
   }
-  for (std::size_t i = 0; i < training_->watched.size(); ++i) {
-    if (const at::Tensor& value = values[training_->watched[i].raw]; value.grad_fn()) {
-      watched_.push_back({value.unsafeGetTensorImpl()->version_counter(), static_cast<uint32_t>(value._version()), value.sizes().vec(),
-                          value.scalar_type(), value.is_cuda(), i});
+  seen_versions_.reserve(training_->seen.size());
+  for (const Seen& one : training_->seen) {
+    const at::Tensor& tensor = one.input ? inputs[one.index] : values[one.index];
+    if (!tensor.defined() || tensor.is_inference()) {
+      seen_versions_.emplace_back();
+      continue;
     }
+    const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
+    seen_versions_.push_back({one.counted ? counter : c10::VariableVersion(c10::VariableVersion::DISABLED), counter.current_version(),
+                              one.sized ? tensor.sizes().vec() : std::vector<int64_t>()});
   }
   generator_state_ = std::move(generator_state);
+  originals_ = std::move(originals);
   inputs_.resize(inputs.size());
   seen_.resize(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -166,6 +172,7 @@ void CompiledCall::free_what_nothing_needs() {
   if (spent) {
     spent_ = true;
     inputs = std::exchange(inputs_, std::vector<at::Tensor>(inputs_.size()));
+    originals_.clear();  // memory of this call alone
     generator_state_.reset();
     kept_ = some_left;
   }
@@ -188,11 +195,15 @@ at::Tensor CompiledCall::input_now(std::size_t index) const {
 
 std::vector<at::Tensor> CompiledCall::inputs_again(std::vector<int>& missing) const {
   std::vector<at::Tensor> inputs;
+  std::vector<int> apart;  // tensors that have no history yet
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    if (!originals_.empty() && originals_[i].defined()) {
+      inputs.push_back(originals_[i].detach());
+      apart.push_back(static_cast<int>(i));
+      continue;
+    }
     at::Tensor input = input_now(i);
     bool changed = input.defined() && !training_->written[i] && !input.is_inference() && input._version() != versions_[i];
-    TORCH_CHECK(!changed || !inputs_[i].defined(), "one of the variables needed for gradient computation has been modified by an inplace operation: input ", text(i),
-                " of a compiled function is at version ", text(input._version()), "; expected version ", text(versions_[i]), " instead");
     if (changed || training_->moved[i] || (seen_[i] && !input.defined())) {
       // What describes a tensor outlives its memory, as long as somebody refers to it.
       const c10::TensorImpl* before = seen_[i]->_unsafe_get_target();
@@ -209,12 +220,13 @@ std::vector<at::Tensor> CompiledCall::inputs_again(std::vector<int>& missing) co
         input = at::empty_strided(before->sizes(), before->strides(), options);
       }
       missing.push_back(static_cast<int>(i));
+      apart.push_back(static_cast<int>(i));
     }
     inputs.push_back(std::move(input));
   }
   for (std::size_t place = 0; place < training_->requiring.size(); ++place) {
     int index = training_->requiring[place];
-    if (std::find(missing.begin(), missing.end(), index) != missing.end()) {
+    if (std::find(apart.begin(), apart.end(), index) != apart.end()) {
       if (torch::autograd::Edge edge = edge_to(place); edge.function) {
         torch::autograd::impl::set_gradient_edge(inputs[index], std::move(edge));
       } else {
@@ -225,6 +237,15 @@ std::vector<at::Tensor> CompiledCall::inputs_again(std::vector<int>& missing) co
   return inputs;
 }
 
+// Undefined where it was written since: what eager keeps of it was checked, where this backward comes to it.
+at::Tensor CompiledCall::as_saved(std::size_t number) const {
+  try {
+    return saved_[number].unpack();
+  } catch (const c10::Error&) {
+    return {};
+  }
+}
+
 // (places of stand-ins, saved values, keepers that are used up), or None where the inputs are what they were.
 py::object CompiledCall::kept_for_rerun(const std::vector<int>& missing) {
   if (missing.empty() && training_->repeatable && used_.empty()) {
@@ -233,7 +254,7 @@ py::object CompiledCall::kept_for_rerun(const std::vector<int>& missing) {
   Reading reading(*this);
   std::vector<at::Tensor> saved;
   for (std::size_t i = 0; i < saved_.size(); ++i) {
-    saved.push_back(gone_[i] ? at::Tensor() : saved_[i].unpack());
+    saved.push_back(gone_[i] ? at::Tensor() : as_saved(i));
   }
   py::list used;
   for (std::size_t i = 0; i < training_->keepers.size(); ++i) {

@@ -13,6 +13,7 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/python_cpp_function.h>
 #include <torch/csrc/autograd/python_function.h>
 #include <torch/csrc/autograd/python_hook.h>
@@ -302,7 +303,7 @@ PyObject* walk_history(PyObject* roots, PyObject* inputs, bool details, bool cap
   END_HANDLE_TH_ERRORS
 }
 
-PyObject* leaves_in_order(PyObject* roots) {
+PyObject* nodes_in_order(PyObject* roots) {
   HANDLE_TH_ERRORS
   std::vector<Edge> begin;
   for (py::handle root : py::reinterpret_borrow<py::tuple>(roots)) {
@@ -311,13 +312,22 @@ PyObject* leaves_in_order(PyObject* roots) {
   }
   Walk walk(std::move(begin), {});
   walk.run();
-  py::list leaves;
+  py::list nodes;
   for (Node* node : walk.order()) {
-    if (auto* leaf = dynamic_cast<AccumulateGrad*>(node)) {
-      leaves.append(steal(THPVariable_Wrap(leaf->variable)));
-    }
+    nodes.append(steal(torch::autograd::functionToPyObject(walk.owner(node))));
   }
-  return leaves.release().ptr();
+  return nodes.release().ptr();
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* written_part_of(PyObject* node) {
+  HANDLE_TH_ERRORS
+  Node* own = THPFunction_Check(node) ? nullptr : &*reinterpret_cast<torch::autograd::THPCppFunction*>(node)->cdata;
+  const auto* write = dynamic_cast<const torch::autograd::CopySlices*>(own);
+  if (write == nullptr || !write->fn) {
+    Py_RETURN_NONE;
+  }
+  return torch::autograd::functionToPyObject(write->fn);
   END_HANDLE_TH_ERRORS
 }
 

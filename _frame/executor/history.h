@@ -8,8 +8,11 @@ namespace dyncomp::executor {
 // backward_walk(roots, inputs, details, capture) of `_exec`; a new reference, or nullptr with an exception set. See exec.pyx.
 PyObject* walk_history(PyObject* roots, PyObject* inputs, bool details, bool capture);
 
-// backward_leaves(roots) of `_exec`; a new reference, or nullptr with an exception set. See exec.pyx.
-PyObject* leaves_in_order(PyObject* roots);
+// backward_order(roots) of `_exec`; a new reference, or nullptr with an exception set. See exec.pyx.
+PyObject* nodes_in_order(PyObject* roots);
+
+// written_part(node) of `_exec`; a new reference, or nullptr with an exception set. See exec.pyx.
+PyObject* written_part_of(PyObject* node);
 
 // backward_call(steps, index, given, run) of `_exec`; a new reference, or nullptr with an exception set. See exec.pyx.
 PyObject* call_history(PyObject* steps, Py_ssize_t index, PyObject* given, bool run);

@@ -221,6 +221,31 @@ class Own final : public Step {
   int input_;
 };
 
+// Writes of eager's that this plan does not carry out one by one, as its version counter tells them.
+class Wrote final : public Step {
+ public:
+  Wrote(int slot, int64_t times, bool apart) : slot_(slot), times_(static_cast<uint32_t>(times)), apart_(apart) {}
+
+  void run(Frame& frame) const override {
+    c10::TensorImpl* impl = frame.slots[slot_].unsafeGetTensorImpl();
+    if (impl->is_inference()) {  // those have none
+      return;
+    }
+    if (apart_) {
+      impl->set_version_counter(c10::VariableVersion(times_));
+      return;
+    }
+    for (uint32_t i = 0; i < times_; ++i) {
+      impl->bump_version();
+    }
+  }
+
+ private:
+  int slot_;
+  uint32_t times_;
+  bool apart_;  // from other tensors of the same memory: the tensor gets a counter of its own
+};
+
 }  // namespace
 
 StepPtr build_alloc(Builder& builder, PyObject* instruction) {
@@ -336,5 +361,23 @@ StepPtr build_own(Builder& builder, PyObject* instruction) {
   int input = read_written_input(builder, fields);
   return std::make_unique<Own>(input);
 }
+
+namespace {
+
+StepPtr read_wrote(Builder& builder, PyObject* instruction, bool apart) {
+  Fields fields(builder, instruction, 2);
+  int slot = fields.read("slot");
+  int64_t times = fields.integer("times");
+  if (times < (apart ? 0 : 1) || times > UINT32_MAX) {
+    throw BuildError("a tensor was written " + std::to_string(times) + " times");
+  }
+  return std::make_unique<Wrote>(slot, times, apart);
+}
+
+}  // namespace
+
+StepPtr build_wrote(Builder& builder, PyObject* instruction) { return read_wrote(builder, instruction, false); }
+
+StepPtr build_wrote_apart(Builder& builder, PyObject* instruction) { return read_wrote(builder, instruction, true); }
 
 }  // namespace dyncomp::executor

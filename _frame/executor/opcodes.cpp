@@ -21,6 +21,8 @@ constexpr Row kOpcodes[] = {
     {"write_back", build_write_back},
     {"write_through", build_write_through},
     {"own", build_own},
+    {"wrote", build_wrote},
+    {"wrote_apart", build_wrote_apart},
     {"free", build_free},
     {"kernel", build_kernel},
     {"op", build_op},

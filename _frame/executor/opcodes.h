@@ -19,6 +19,8 @@ StepPtr build_copy(Builder&, PyObject*);
 StepPtr build_write_back(Builder&, PyObject*);
 StepPtr build_write_through(Builder&, PyObject*);
 StepPtr build_own(Builder&, PyObject*);
+StepPtr build_wrote(Builder&, PyObject*);
+StepPtr build_wrote_apart(Builder&, PyObject*);
 StepPtr build_free(Builder&, PyObject*);
 // kernel.cpp
 StepPtr build_kernel(Builder&, PyObject*);

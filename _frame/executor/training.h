@@ -90,11 +90,22 @@ struct Keeper {
   Bits outputs, inputs;
 };
 
-// A raw output that eager's backward of some outputs to some inputs reads.
+// An input or a raw output that eager's history keeps something of.
+struct Seen {
+  bool input;
+  int index;
+  bool counted;  // its version counter is looked at after the call too: nothing else keeps the tensor
+  bool sized;    // its sizes at the call are what is told of it
+};
+
+// What a node of eager's history keeps of such a one: a backward that goes through the node raises if it was written since.
 struct Watched {
-  int raw;
+  int seen;  // in `Training::seen`
   Keeper reader;
-  std::string origin;  // "output 0 of Exp"
+  std::vector<int64_t> sizes;
+  std::string type;    // "torch.FloatTensor"
+  std::string origin;  // "output 0 of Exp"; empty for a leaf
+  bool itself;         // the very input is kept: what made it is told by its history
 };
 
 // Inputs (positions in `requiring`) that are reached from the same differentiable outputs.
@@ -112,14 +123,21 @@ struct Training {
   std::vector<bool> written;         // inputs that the forward writes
   std::vector<int> rebased;          // by raw output: the input whose new value and history it is, or -1
   bool rebases = false;
+  std::vector<uint32_t> times;       // by input that is such a one: how often eager writes it, as its version counter tells
   std::vector<bool> moved;           // by input: it is such a one
   bool sized = false;                // sizes vary, and backwards read them off all that they are given
   std::vector<bool> held;            // by input: `rerun` needs it, so it lives as long as the call
+  std::vector<bool> originals;       // by input: `rerun` needs its value before the call wrote it
+  bool copies = false;               // there are such
   bool repeatable = false;           // running it again on the inputs as they are afterwards gives the same
-  std::vector<Watched> watched;      // raw outputs that eager keeps for the likely backward: written in between, it raises
+  std::vector<Seen> seen;
+  std::vector<Watched> watched;      // in the order in which eager's backward comes to it
   std::vector<Bits> reach;           // by differentiable raw output: the positions in `requiring` that its history leads to
   std::vector<Exit> exits;           // the inputs that are reached at all; what eager comes to first is first
   std::vector<int> output_order;     // positions in `differentiable`, oldest first
+  // By differentiable raw output: the others that its history comes to first. In eager a gradient passes by them, where hooks and
+  // `autograd.grad` may see it.
+  std::vector<std::vector<int>> through;
   std::vector<Keeper> keepers;
   std::vector<std::vector<Keeper>> readers;  // by saved value: for gradients of which outputs and inputs a backward reads it
   std::vector<bool> last_needs;      // by saved value: it is read although all keepers are used up
@@ -130,6 +148,7 @@ struct Training {
   SharedObject original;             // (*inputs) -> outputs, for inputs that share memory with a written one
   SharedObject prepare;              // (pattern) -> (call, strides | ("order", dimensions) for each gradient), or None: use `rerun`
   SharedObject rerun;                // (inputs, gradients, generator state, create_graph, retain_graph, wanted, what is kept) -> gradients
+  SharedObject cut;                  // (inputs, generator state, what is kept) -> (to results, to inputs), see inner_results.cpp
   SharedObject kept;
   mutable std::deque<Backward> backwards;  // guarded by the interpreter's lock; a new one leaves the others in place
 };

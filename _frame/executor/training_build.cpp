@@ -127,8 +127,8 @@ void check(const Training& training, int values) {
   for (int index : training.differentiable) {
     check_index(index, training.raw, "raw output");
   }
-  for (const Watched& one : training.watched) {
-    check_index(one.raw, training.raw, "raw output");
+  for (const Seen& one : training.seen) {
+    check_index(one.index, one.input ? training.inputs : training.raw, one.input ? "input" : "raw output");
   }
   for (int place : training.leaf_order) {
     check_index(place, training.requiring.size(), "input with a gradient");
@@ -183,6 +183,26 @@ std::vector<Keeper> read_keepers(PyObject* given, const Training& training) {
   return keepers;
 }
 
+// ("input" | "raw", index, sizes | None, type, outputs, inputs, origin, itself).
+void read_watched(const py::tuple& parts, Training& training) {
+  bool input = parts[0].cast<std::string>() == "input";
+  int index = parts[1].cast<int>();
+  bool sized = parts[2].is_none();
+  bool saved = std::any_of(training.saved.begin(), training.saved.end(), [&](const SavedValue& one) { return input && one.input && one.index == index; });
+  std::size_t number = 0;
+  while (number < training.seen.size() && (training.seen[number].input != input || training.seen[number].index != index)) {
+    ++number;
+  }
+  if (number == training.seen.size()) {
+    training.seen.push_back({input, index, !saved, false});
+  }
+  training.seen[number].sized = training.seen[number].sized || sized;
+  training.watched.push_back({static_cast<int>(number),
+                              {read_bits(parts[4], training.differentiable.size()), read_bits(parts[5], training.requiring.size())},
+                              sized ? std::vector<int64_t>() : parts[2].cast<std::vector<int64_t>>(), parts[3].cast<std::string>(),
+                              parts[6].cast<std::string>(), parts[7].cast<bool>()});
+}
+
 // The inputs by the outputs that lead to them; what the likely backward comes to first is first.
 std::vector<Exit> exits_of(const Training& training) {
   std::vector<int> order = training.leaf_order;
@@ -217,13 +237,13 @@ std::vector<Exit> exits_of(const Training& training) {
 TrainingPtr read_training(PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"forward", "original", "prepare", "rerun", "inputs", "raw", "values", "requiring", "differentiable",
                                 "saved", "written", "outputs", "draws", "rebased", "repeatable", "watched", "likely", "leaf_order", "reach", "output_order", "keepers",
-                                "readers", "last_needs", "sized", "held", nullptr};
+                                "readers", "last_needs", "sized", "held", "originals", "through", "cut", nullptr};
   PyObject *forward, *original, *prepare, *rerun, *requiring, *differentiable, *saved, *written, *outputs, *rebased, *watched, *likely, *leaf_order;
-  PyObject *reach, *output_order, *keepers, *readers, *last_needs, *held;
+  PyObject *reach, *output_order, *keepers, *readers, *last_needs, *held, *originals, *through, *cut;
   int inputs, raw, values, draws, repeatable, sized;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOOOiiiOOOOOpOpOOOOOOOOpO:TrainingPlan", const_cast<char**>(names), &forward, &original, &prepare, &rerun,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOOOiiiOOOOOpOpOOOOOOOOpOOOO:TrainingPlan", const_cast<char**>(names), &forward, &original, &prepare, &rerun,
                                    &inputs, &raw, &values, &requiring, &differentiable, &saved, &written, &outputs, &draws, &rebased,
-                                   &repeatable, &watched, &likely, &leaf_order, &reach, &output_order, &keepers, &readers, &last_needs, &sized, &held)) {
+                                   &repeatable, &watched, &likely, &leaf_order, &reach, &output_order, &keepers, &readers, &last_needs, &sized, &held, &originals, &through, &cut)) {
     throw py::error_already_set();
   }
   auto training = std::make_shared<Training>();
@@ -240,14 +260,16 @@ TrainingPtr read_training(PyObject* args, PyObject* kwargs) {
     training->reach.push_back(read_bits(one, training->requiring.size()));
   }
   training->output_order = py::cast<std::vector<int>>(py::handle(output_order));
+  training->through = py::cast<std::vector<std::vector<int>>>(py::handle(through));
+  training->through.resize(training->differentiable.size());
+  for (const std::vector<int>& others : training->through) {
+    for (int other : others) {
+      check_index(other, training->differentiable.size(), "differentiable output");
+    }
+  }
   training->keepers = read_keepers(keepers, *training);
   for (py::handle one : py::reinterpret_borrow<py::sequence>(readers)) {
     training->readers.push_back(read_keepers(one.ptr(), *training));
-  }
-  for (py::handle one : py::reinterpret_borrow<py::sequence>(watched)) {
-    py::tuple parts = py::cast<py::tuple>(one);
-    training->watched.push_back({parts[0].cast<int>(), {read_bits(parts[1], training->differentiable.size()), read_bits(parts[2], training->requiring.size())},
-                                 parts.size() > 3 ? parts[3].cast<std::string>() : "output 0 of Compiled"});
   }
   training->last_needs = py::cast<std::vector<bool>>(py::handle(last_needs));
   for (const auto& [kind, index] : py::cast<std::vector<std::pair<std::string, int>>>(py::handle(saved))) {
@@ -258,17 +280,29 @@ TrainingPtr read_training(PyObject* args, PyObject* kwargs) {
     check_index(index, training->written.size(), "input");
     training->written[index] = training->writes = true;
   }
+  for (py::handle one : py::reinterpret_borrow<py::sequence>(watched)) {
+    read_watched(py::cast<py::tuple>(one), *training);
+  }
   training->held.resize(static_cast<std::size_t>(inputs));
   for (int index : py::cast<std::vector<int>>(py::handle(held))) {
     check_index(index, training->held.size(), "input");
     training->held[index] = true;
   }
+  training->originals.resize(static_cast<std::size_t>(inputs));
+  for (int index : py::cast<std::vector<int>>(py::handle(originals))) {
+    check_index(index, training->originals.size(), "input");
+    training->originals[index] = training->copies = true;
+  }
   training->rebased.resize(static_cast<std::size_t>(raw), -1);
   training->moved.resize(static_cast<std::size_t>(inputs));
-  for (const auto& [input, value] : py::cast<std::vector<std::pair<int, int>>>(py::handle(rebased))) {
+  training->times.resize(static_cast<std::size_t>(inputs), 1);
+  for (py::handle one : py::reinterpret_borrow<py::sequence>(rebased)) {  // (input, raw output, how often it is written)
+    py::tuple parts = py::cast<py::tuple>(one);
+    int input = parts[0].cast<int>(), value = parts[1].cast<int>();
     check_index(input, training->written.size(), "input");
     check_index(value, training->rebased.size(), "raw output");
     training->rebased[value] = input;
+    training->times[input] = parts.size() > 2 ? parts[2].cast<uint32_t>() : 1;
     training->moved[input] = training->rebases = true;
   }
   py::tuple rules = py::tuple(py::reinterpret_borrow<py::object>(outputs));
@@ -280,6 +314,7 @@ TrainingPtr read_training(PyObject* args, PyObject* kwargs) {
   training->original = SharedObject(original);
   training->prepare = SharedObject(prepare);
   training->rerun = SharedObject(rerun);
+  training->cut = SharedObject(cut);
   check(*training, values);
   training->exits = exits_of(*training);
   return training;

@@ -3,6 +3,8 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_strided.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -76,6 +78,19 @@ PyObject* run_original(const Training& training, PyObject* const* args, Py_ssize
   return PyList_Check(result) ? PyList_AsTuple(result) : PyTuple_Pack(1, result);
 }
 
+// Inputs as they are before the call writes them, where running it again needs that; undefined where it does not.
+std::vector<at::Tensor> originals_of(const Training& training, const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Tensor> originals(inputs.size());
+  at::AutoDispatchBelowADInplaceOrView below;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (training.originals[i] && inputs[i].defined()) {
+      originals[i] = at::empty_strided(inputs[i].sizes(), inputs[i].strides(), inputs[i].options());
+      originals[i].copy_(inputs[i]);
+    }
+  }
+  return originals;
+}
+
 at::Tensor generator_state() {
   at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
   std::lock_guard lock(generator.mutex());
@@ -113,13 +128,15 @@ PyObject* call_training(const TrainingPtr& training, PyObject* const* args, std:
     return run_original(*training, args, count);
   }
   at::Tensor state = recorded && training->draws ? generator_state() : at::Tensor();
+  std::vector<at::Tensor> originals = recorded && training->copies ? originals_of(*training, inputs) : std::vector<at::Tensor>();
   Values values = run_forward(*training, args, count);
   if (recorded) {
-    give_history(training, given, values.tensors, std::move(state));
+    give_history(training, given, values.tensors, std::move(state), std::move(originals));
   } else if (training->rebases) {
     for (int index : training->differentiable) {
       if (int target = training->rebased[index]; target >= 0) {
         inputs[target].copy_(values.tensors[index]);
+        count_writes(inputs[target], training->times[target]);
       }
     }
   }

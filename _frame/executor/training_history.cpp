@@ -13,12 +13,13 @@ namespace dyncomp::executor {
 namespace {
 
 // An input that is no view takes its new value and its place in the history right here.
-void rebase(const at::Tensor& input, const at::Tensor& value, const CompiledBackward::Ref& node) {
+void rebase(const at::Tensor& input, const at::Tensor& value, uint32_t times, const CompiledBackward::Ref& node) {
   {
     at::AutoDispatchBelowADInplaceOrView below;
     input.copy_(value);
   }
   torch::autograd::increment_version(input);
+  count_writes(input, times);
   torch::autograd::impl::rebase_history(input, {node, node->add_input_metadata(input)});
 }
 
@@ -83,6 +84,9 @@ std::vector<NodeRef> make_nodes(const TrainingPtr& training, const std::shared_p
         node->add_next_edge({leaving[i], static_cast<uint32_t>(found - from.begin())});
       }
     }
+    for (int other : training->through[place]) {  // an older one
+      node->add_next_edge(Edge(nodes[other], 0));
+    }
   }
   if (outputs == 1) {
     for (std::size_t place = 0; place < training->requiring.size(); ++place) {
@@ -94,7 +98,14 @@ std::vector<NodeRef> make_nodes(const TrainingPtr& training, const std::shared_p
 
 }  // namespace
 
-void give_history(const TrainingPtr& training, const Values& given, std::vector<at::Tensor>& values, at::Tensor state) {
+void count_writes(const at::Tensor& input, uint32_t times) {
+  for (uint32_t i = 1; i < times && !input.is_inference(); ++i) {
+    input.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
+void give_history(const TrainingPtr& training, const Values& given, std::vector<at::Tensor>& values, at::Tensor state,
+                  std::vector<at::Tensor> originals) {
   const std::vector<at::Tensor>& inputs = given.tensors;
   auto call = std::make_shared<CompiledCall>(training);
   std::vector<NodeRef> nodes = make_nodes(training, call, inputs, values);
@@ -104,7 +115,7 @@ void give_history(const TrainingPtr& training, const Values& given, std::vector<
     at::Tensor& value = values[index];
     if (int target = training->rebased[index]; target >= 0) {
       if (!inputs[target].is_view()) {
-        rebase(inputs[target], value, nodes[place]);
+        rebase(inputs[target], value, training->times[target], nodes[place]);
         continue;
       }
       views.push_back(index);
@@ -121,9 +132,11 @@ void give_history(const TrainingPtr& training, const Values& given, std::vector<
     torch::autograd::set_history(value, nodes[place]);
   }
   for (int index : views) {  // autograd has rules of its own for writes to views
-    inputs[training->rebased[index]].copy_(values[index]);
+    const at::Tensor& input = inputs[training->rebased[index]];
+    input.copy_(values[index]);
+    count_writes(input, training->times[training->rebased[index]]);
   }
-  call->keep(given, values, std::move(state));
+  call->keep(given, values, std::move(state), std::move(originals));
 }
 
 }  // namespace dyncomp::executor

@@ -105,6 +105,9 @@ Visits Walk::visits() {
       continue;
     }
     auto* entry = entry_of(node);
+    if (entry != nullptr && passes_by_a_look(*entry)) {
+      throw Refusal{"hooks on results that other results of the same compiled code are made of"};
+    }
     auto* leaving = dynamic_cast<CompiledGradients*>(node);
     const std::shared_ptr<CompiledCall>* call = entry != nullptr ? &entry->call() : leaving != nullptr ? &leaving->call() : nullptr;
     if (call != nullptr) {
@@ -139,6 +142,22 @@ Visits Walk::visits() {
     visits.push_back({owners_.at(node), 'g', nullptr, {}, {}, {}});
   }
   return visits;
+}
+
+// Whether an output's history leads to another output of the same call that has hooks or is asked for: the call as one hides it.
+bool Walk::passes_by_a_look(const CompiledBackward& entry) const {
+  for (const Edge& edge : entry.next_edges()) {
+    auto* other = dynamic_cast<CompiledBackward*>(edge.function.get());
+    if (other == nullptr || other->call() != entry.call()) {
+      continue;
+    }
+    const Found& found = found_.at(other);
+    bool hooked = !other->tensor_pre_hooks().empty() || !other->retains_grad_hooks().empty();
+    if (found.needed && (!found.runs || hooked)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 // All nodes of the call that the walk has come to, as one. `node`: the first that computes gradients.

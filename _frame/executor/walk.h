@@ -75,6 +75,7 @@ class Walk {
   void discover();
   void finish(Node* node);
   Visit visit_call(const CompiledCall& call, Node* node);
+  bool passes_by_a_look(const CompiledBackward& entry) const;
 
   std::vector<Edge> roots_;
   std::vector<Node*> wanted_;

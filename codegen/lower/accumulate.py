@@ -67,7 +67,7 @@ def in_place_call(
     if name in TWINS:
         if any(isinstance(arg, Index | Real) for arg in (*args, *kwargs.values())):  # which overload takes it?
             return None
-        base = _own_memory(lx, node.args[0], args[0])
+        base = _own_memory(lx, node, args[0])
         return base and Call(TWINS[name], OVERLOADS.get(name, ""), (base, *args[1:]), dict(kwargs))
     if name == "aten.embedding_dense_backward.default":
         return _embedding(lx, node, val_of, *args)
@@ -76,17 +76,24 @@ def in_place_call(
     return None
 
 
-def _own_memory(lx: Lowering, node: Any, tensor: Any) -> Tensor | None:
-    """The tensor, where only this reader sees its memory: a value of the graph that no other node reads, made by that node
-    itself, and no view. A fill is made once more where others read it, too."""
+def _own_memory(lx: Lowering, reader: fx.Node, tensor: Any) -> Tensor | None:
+    """The first argument, where only this place of the reader sees its memory: a value of the graph that no other node reads,
+    made by that node itself, and no view. A fill is made once more where others read it, too."""
+    node = reader.args[0]
     if not isinstance(node, fx.Node) or not tensor.shape:
         return None
     row_major = tensor.strides == contiguous_strides(tensor.shape)
     if isinstance(tensor, Pointwise) and row_major and not tensor.sources:
         return lx.compute(tensor.shape, tensor.dtype, tensor.body, (), tensor.strides)
-    if len(node.users) != 1 or tensor.name != node.name:
+    if len(node.users) != 1 or tensor.name != node.name or node in _nodes(reader.args[1:], reader.kwargs):
         return None
     return tensor if isinstance(tensor, Pointwise) and row_major or _is_product(tensor) else None
+
+
+def _nodes(*structure: Any) -> list[fx.Node]:
+    found: list[fx.Node] = []
+    fx.node.map_arg(structure, found.append)
+    return found
 
 
 def _is_product(tensor: Any) -> bool:

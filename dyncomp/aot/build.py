@@ -14,7 +14,6 @@ from dyncomp.aot.epilogue import Epilogue
 from dyncomp.aot.graph import AtenGraph
 from dyncomp.aot.late import CHECK, LateRead
 from dyncomp.aot.sizes import GraphSizes
-from dyncomp.aot.store import track_of
 from dyncomp.aot.tape import Constant, Input, Node, Tape, map_nodes
 from dyncomp.fake.tensor import TensorMeta, make_fake
 from dyncomp.shape.symbolic import numbers_in
@@ -74,8 +73,13 @@ def _build(
         reads = {symbol: dataclasses.replace(read, node=made[read.node]) for symbol, read in late.items()}
         facts = [node.args[0] for node in tape if node.op is CHECK]
         sizes = GraphSizes(env, inputs, numbers_in([arguments, epilogue.outputs]), reads, facts)
-    quiet = frozenset(i for i, _ in epilogue.mutations if not track_of(inputs[i]).store.counted)
-    return AtenGraph(graph, constants, mutations, outputs, original, sizes=sizes, quiet=quiet)
+    writes, quiet = dict(epilogue.writes), set()
+    for i, _ in mutations:  # carrying one out is one write
+        if ("input", i) not in writes:
+            quiet.add(i)
+        elif (rest := writes.pop(("input", i)) - 1) > 0:
+            writes["input", i] = rest
+    return AtenGraph(graph, constants, mutations, outputs, original, sizes=sizes, quiet=frozenset(quiet), writes=writes, plain=epilogue.plain)
 
 
 def _build_node(graph: torch.fx.Graph, node: Node, made: dict[Node, Any], constants: dict[str, Any]) -> Any:

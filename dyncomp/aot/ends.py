@@ -18,18 +18,21 @@ import torch
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge
 
+from dyncomp._frame import _exec
+
 
 @dataclasses.dataclass
 class Ends:
     """Sets are whole numbers, a bit an element; results and inputs go by their positions.
 
     `reach`: by result, its inputs. `keepers`: (results, inputs) of nodes that keep values, equal ones once. `order`: the results,
-    oldest history first.
+    oldest history first. `through`: by result, the other results that its history comes to first.
     """
 
     reach: list[int]
     keepers: list[tuple[int, int]]
     order: list[int]
+    through: list[list[int]]
 
 
 @dataclasses.dataclass
@@ -49,7 +52,8 @@ def ends_of(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> tuple[End
             below[one.node] = below.get(one.node, 0) | 1 << place
         else:
             leaves[id(one)] = leaves.get(id(one), 0) | 1 << place
-    order = _users_first([result.grad_fn for result in results], set(below))
+    behind = set(below)
+    order = _users_first([result.grad_fn for result in results], behind)
     for node in reversed(order):
         bits = leaves.get(id(node.variable), 0) if hasattr(node, "variable") else 0
         for parent, _ in node.next_functions:
@@ -67,12 +71,44 @@ def ends_of(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> tuple[End
         keepers = {(above[node], below[node]) for node in order if below[node] and _keeps_values(node)}
     ages = sorted(range(len(results)), key=lambda number: results[number].grad_fn._sequence_nr())  # type: ignore[union-attr]
     nodes = keeping_nodes(order)
-    return Ends(reach, sorted(keepers), ages), Keeping(nodes, [(above[node], below[node]) for node in nodes])
+    return Ends(reach, sorted(keepers), ages, _through(results, behind)), Keeping(nodes, [(above[node], below[node]) for node in nodes])
+
+
+def _through(results: Sequence[torch.Tensor], behind: set[Any]) -> list[list[int]]:
+    places = {(result.grad_fn, result.output_nr): number for number, result in enumerate(results)}
+    found: list[list[int]] = []
+    for result in results:
+        met: set[int] = set()
+        seen: set[Any] = set(behind)
+        todo: list[Any] = [result.grad_fn] if len(places) > 1 else []
+        while todo:
+            node = todo.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            for edge in node.next_functions:
+                number = places.get(edge)
+                if number is not None:
+                    met.add(number)
+                elif edge[0] is not None:
+                    todo.append(edge[0])
+        found.append(sorted(met))
+    return found
 
 
 def history_below(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> list[Any]:
     """The nodes between results and inputs (nodes themselves) that may keep values, in the order of `Keeping.nodes`."""
     return keeping_nodes(_users_first([result.grad_fn for result in results], set(inputs)))
+
+
+def written_parts_last(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> None:
+    """Of writes through views in a history that was made late: the node of what was written may itself be in the graph of a second
+    order, where it gives up what it keeps. In eager the write runs before it, since what uses the results is younger.
+    """
+    for node in history_below(results, inputs):
+        part = keeping_part(node)
+        if part is not node:
+            part._set_sequence_nr(0)  # what may run runs before it
 
 
 def keeping_nodes(order: list[Any]) -> list[Any]:
@@ -128,7 +164,14 @@ def _keeps_values(node: Any) -> bool:
 
 def hides(node: Any) -> bool:
     """True if the node may keep what it does not show."""
-    return issubclass(node.__class__, BackwardCFunction) or not _is_generated(node.__class__)
+    kind = keeping_part(node).__class__
+    return issubclass(kind, BackwardCFunction) or not _is_generated(kind)
+
+
+def keeping_part(node: Any) -> Any:
+    """What keeps the values: of a write through a view the node of what was written, else the node itself."""
+    written = _exec.written_part(node)
+    return node if written is None else written
 
 
 @functools.cache

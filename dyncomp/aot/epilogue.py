@@ -5,7 +5,7 @@ Output rules, one a user output (`AtenGraph.outputs`):
     ("input", i)          the input object itself
     ("output", j)         the very object of an earlier output
     ("view", ("input", i) | ("output", j), sizes, strides, offset)
-                          alias; `offset` counts elements from the base tensor's own first element
+                          alias (of fresh memory also where that comes later); `offset` counts elements from the base tensor's own first element
     ("detached", as "view")
         alias that is no view to autograd: it never requires grad (`x.detach()`, `x.data`)
     ("const", value)      anything else
@@ -26,7 +26,7 @@ from dyncomp.aot.lazy import check_result
 from dyncomp.aot.store import Recorder, Store, track_of
 from dyncomp.aot.tape import Constant, Input, Node, memory_root
 from dyncomp.fake.tensor import FakeTensor, TensorMeta
-from dyncomp.shape.layout import is_dense
+from dyncomp.shape.layout import is_dense, known_equal, numel
 
 aten = torch.ops.aten
 Rule = tuple[Any, ...]
@@ -34,8 +34,16 @@ Rule = tuple[Any, ...]
 
 @dataclasses.dataclass
 class Epilogue:
+    """`writes`: how often eager's version counters rise, by ("input", i), ("output", k) for fresh memory, and ("apart", k) for an alias
+    with a counter of its own. `plain`: ("node", n) outputs that are no views to eager although n is a view: a copy in another shape.
+    `wholes`: by ("node", n) outputs that others share memory with, how many elements that memory has.
+    """
+
     outputs: list[Rule]
     mutations: list[tuple[int, Node]]
+    writes: dict[tuple[str, int], int] = dataclasses.field(default_factory=dict)
+    plain: frozenset[int] = frozenset()
+    wholes: dict[int, Any] = dataclasses.field(default_factory=dict)
 
     def nodes(self) -> list[Node]:
         """The nodes that the epilogue needs, in a fixed order."""
@@ -45,12 +53,37 @@ class Epilogue:
         """The same epilogue over rewritten nodes, in the order of `nodes()`."""
         rest = iter(nodes)
         outputs = [("node", next(rest)) if rule[0] == "node" else rule for rule in self.outputs]
-        return Epilogue(outputs, [(index, next(rest)) for index, _ in self.mutations])
+        return dataclasses.replace(self, outputs=outputs, mutations=[(index, next(rest)) for index, _ in self.mutations])
 
 
 def plan_epilogue(recorder: Recorder, inputs: list[Any], outputs: list[Any]) -> Epilogue:
     """Rules for what the traced function returned, over the nodes of the recorder's tape."""
-    return Epilogue(_output_rules(recorder, inputs, outputs), _mutations(inputs))
+    rules = _output_rules(recorder, inputs, outputs)
+    writes = {**writes_to(inputs), **_writes_to_outputs(inputs, outputs, rules)}
+    fresh = [i for i, rule in enumerate(rules) if rule[0] == "node" and not track_of(outputs[i]).chain]
+    plain = frozenset(i for i in fresh if memory_root(rules[i][1]) is not rules[i][1])
+    shared = {rule[1][1] for rule in rules if rule[0] in ("view", "detached") and rule[1][0] == "output"}
+    wholes = {i: numel(track_of(outputs[i]).store.meta.shape) for i in shared}
+    return Epilogue(rules, _mutations(inputs), writes, plain, wholes)
+
+
+def writes_to(inputs: list[Any]) -> dict[tuple[str, int], int]:
+    """By ("input", i) how often its version counter rises."""
+    counts = {("input", i): track_of(fake).writes.count for i, fake in enumerate(inputs) if type(fake) is FakeTensor}
+    return {key: count for key, count in counts.items() if count}
+
+
+def _writes_to_outputs(inputs: list[Any], outputs: list[Any], rules: list[Rule]) -> dict[tuple[str, int], int]:
+    found: dict[tuple[str, int], int] = {}
+    for position, (rule, value) in enumerate(zip(rules, outputs, strict=True)):
+        if rule[0] == "node" and (count := track_of(value).writes.count):
+            found["output", position] = count
+        elif rule[0] == "detached" or rule[0] == "view" and rule[1][0] == "detached input":
+            kind, index = rule[1]
+            base = outputs[index] if kind == "output" else inputs[index]
+            if track_of(base).writes is not (writes := track_of(value).writes):  # `x.data`
+                found["apart", position] = writes.count
+    return found
 
 
 def _mutations(inputs: list[Any]) -> list[tuple[int, Node]]:
@@ -77,7 +110,7 @@ def check_written(meta: TensorMeta) -> None:
 def _output_rules(recorder: Recorder, inputs: list[Any], outputs: list[Any]) -> list[Rule]:
     input_index = {id(fake): i for i, fake in enumerate(inputs) if type(fake) is FakeTensor}
     seen: dict[int, int] = {}
-    owners: dict[int, int] = {}
+    owners = _owners(outputs)
     rules: list[Rule] = []
     for position, value in enumerate(outputs):
         if not isinstance(value, torch.Tensor):
@@ -91,10 +124,20 @@ def _output_rules(recorder: Recorder, inputs: list[Any], outputs: list[Any]) -> 
         else:
             seen[id(value)] = position
             store = track_of(value).store
-            owner = owners.setdefault(id(store), position)
+            owner = owners[id(store)]
             shared = outputs[owner] if owner != position else None
             rules.append(_tensor_rule(recorder, inputs, value, store, owner, shared))
     return rules
+
+
+def _owners(outputs: list[Any]) -> dict[int, int]:
+    """By store the position of the output that others are views of: the one that is no view itself, or else the first."""
+    owners: dict[int, int] = {}
+    for whole in (True, False):
+        for position, value in enumerate(outputs):
+            if type(value) is FakeTensor and not (whole and track_of(value).chain):
+                owners.setdefault(id(track_of(value).store), position)
+    return owners
 
 
 def _tensor_rule(
@@ -145,6 +188,10 @@ def exact_node(recorder: Recorder, fake: FakeTensor) -> Node:
     raise Unsupported("an output with gaps in memory that was written in place")
 
 
+def _covers(have: Any, wanted: Any) -> bool:
+    return have >= wanted if type(have) is type(wanted) is int else known_equal(have, wanted)
+
+
 def own_memory(recorder: Recorder, epilogue: Epilogue) -> Epilogue:
     """Gives each fresh output memory of its own, and each mutation a value that no earlier write-back
     changes.
@@ -154,9 +201,12 @@ def own_memory(recorder: Recorder, epilogue: Epilogue) -> Epilogue:
     mutated = {index for index, _ in epilogue.mutations}
     taken: set[int] = set()
     outputs = []
-    for rule in epilogue.outputs:
+    for position, rule in enumerate(epilogue.outputs):
         if rule[0] == "node":
             root = memory_root(rule[1])
+            whole = epilogue.wholes.get(position)
+            if whole is not None and not _covers(numel(root.meta.shape), whole):
+                raise Unsupported("outputs that share memory of which only parts are computed")
             if root.op is Input or root.op is Constant or id(root) in taken:
                 rule = ("node", _on_copy(recorder, rule[1], root))
             taken.add(id(memory_root(rule[1])))
@@ -167,7 +217,7 @@ def own_memory(recorder: Recorder, epilogue: Epilogue) -> Epilogue:
         if root.op is Input and root.args[0] in mutated:
             node = _on_copy(recorder, node, root)
         mutations.append((index, node))
-    return Epilogue(outputs, mutations)
+    return dataclasses.replace(epilogue, outputs=outputs, mutations=mutations)
 
 
 def _on_copy(recorder: Recorder, node: Node, root: Node) -> Node:

@@ -16,6 +16,8 @@ from dyncomp.aot.printer import forward_source, graph_text
 from dyncomp.aot.run import Runner
 from dyncomp.aot.sizes import GraphSizes
 
+Writes = dict[tuple[str, int], int]
+
 
 @dataclasses.dataclass(eq=False)
 class AtenGraph:
@@ -28,7 +30,10 @@ class AtenGraph:
     `node.meta["val"]` is a FakeTensor, or a tuple/list of them; its strides are those of eager.
     `node.meta["user_line"]` is the user's (file, line) where known.
     `sizes` is there when some sizes are symbolic: torch.SymInts in arguments, rules and fakes, see `aot.sizes`.
+    `writes`: what version counters rise by beyond that, since eager writes more than once, or to memory that is fresh here: by
+    ("input", i), ("output", k), or ("apart", k) for an output that has a counter of its own although it shares memory.
     `plain`: ("node", n) outputs that are no views to autograd, whatever n is.
+    `casts`: of inputs, which are the last inputs, as autocast's cache has them.
     `consumed`: inputs that nobody reads after this graph, so that their memory may go early.
     `original` is the torch-level graph. A graph with mutations holds for inputs that share no memory with a
     mutated one (see `overlaps`); for others the original must run.
@@ -43,6 +48,8 @@ class AtenGraph:
     sizes: GraphSizes | None = None
     quiet: frozenset[int] = frozenset()
     plain: frozenset[int] = frozenset()
+    writes: Writes = dataclasses.field(default_factory=dict)
+    casts: tuple[tuple[int, torch.dtype], ...] = ()
 
     @functools.cached_property
     def placeholders(self) -> list[torch.fx.Node]:
@@ -51,7 +58,7 @@ class AtenGraph:
     @functools.cached_property
     def _runner(self) -> Runner:
         mutated = [index for index, _ in self.mutations]
-        return Runner(self.compute, mutated, self.outputs, self.overlaps, self.original, self.sizes, self.quiet, self.plain)
+        return Runner(self.compute, mutated, self.outputs, self.overlaps, self.original, self.sizes, self.quiet, self.plain, self.writes)
 
     @functools.cached_property
     def compute(self) -> Callable[..., tuple[torch.Tensor, ...]]:

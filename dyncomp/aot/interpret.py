@@ -8,13 +8,16 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch.autograd.graph import increment_version
 
 from dyncomp.aot.errors import Unsupported
-from dyncomp.aot.store import track_of
+from dyncomp.aot.store import Writes, track_of
 from dyncomp.aot.symbolic_power import is_symbolic_power, power
 from dyncomp.aot.tracer import TraceMode
 from dyncomp.errors import InternalError
 from dyncomp.fake import FakeError, FakeMode
+from dyncomp.fake.kept_warnings import kept_back
+from dyncomp.values.attached_backward import attach, marked_dirty
 from dyncomp.values.saved_state import SavedState
 
 # What torch raises for wrong shapes, dtypes and arguments.
@@ -61,13 +64,23 @@ def interpret(gm: torch.fx.GraphModule, inputs: list[Any], mode: TraceMode) -> A
                 whole = mode.whole(target, args, kwargs)
                 values[node] = _call(mode, target, args, kwargs) if whole is None else whole
                 if target is getattr and args[1] == "data":
-                    track_of(values[node]).quiet = True
+                    track_of(values[node]).writes = Writes()
+                for tensor in told_of(target, args):
+                    track_of(tensor).writes.count += 1
     raise Unsupported("a graph without an output")
 
 
 def _call(mode: TraceMode, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    formed = mode.formed(function, args, kwargs)
-    return function(*args, **kwargs) if formed is NotImplemented else formed
+    with kept_back():  # the frame gives them itself
+        formed = mode.formed(function, args, kwargs)
+        return function(*args, **kwargs) if formed is NotImplemented else formed
+
+
+def told_of(target: Any, args: tuple[Any, ...]) -> Sequence[Any]:
+    """The tensors whose version counters a call raises without a write."""
+    if target is increment_version:
+        return args[0] if isinstance(args[0], (list, tuple)) else args[:1]
+    return marked_dirty(args) if target is attach else ()
 
 
 def _attribute(gm: torch.fx.GraphModule, path: str) -> Any:

@@ -19,6 +19,7 @@ import torch.fx
 
 from dyncomp import config, log
 from dyncomp.aot.build import build_graph
+from dyncomp.aot.casts import Casts, cast_inputs
 from dyncomp.aot.cleanup import clean, drop_dead
 from dyncomp.aot.ends import Ends
 from dyncomp.aot.epilogue import Epilogue, own_memory
@@ -37,14 +38,15 @@ from dyncomp.aot.partition import (
     kept_by_eager,
     packed_meta,
 )
-from dyncomp.aot.readers import readers_again, readers_of, watched_outputs
-from dyncomp.aot.record import Autocast, Pattern, Recording, Rule, Wanted, record
+from dyncomp.aot.readers import readers_again, readers_of
+from dyncomp.aot.record import Autocast, Pattern, Recording, Rule, Strides, Wanted, record
 from dyncomp.aot.sizes import unread_numbers
-from dyncomp.aot.store import Recorder
+from dyncomp.aot.store import Recorder, track_of
 from dyncomp.aot.tape import Input, Node, Tape, is_random, memory_root, parents
 from dyncomp.aot.verify import verify
+from dyncomp.aot.watched import Watched
 from dyncomp.fake.tensor import TensorMeta, make_fake
-from dyncomp.shape.layout import contiguous_strides
+from dyncomp.shape.layout import contiguous_strides, numel
 from dyncomp.shape.symbolic import is_symbolic, number_key, plain
 from dyncomp.values.node_by_node import node_by_node
 from dyncomp.values.saved_state import SavedState
@@ -63,11 +65,14 @@ class JointGraph:
     for each input of `requiring`. `outputs`: rules of `aot.outputs`. `random`: the forward draws.
     `repeatable`: running `gm` again on the inputs as they are afterwards gives the same results.
     `leaf_orders`: by pattern of a backward that was made, in which order eager's comes to the leaves (positions in `requiring`).
-    `watched`: raw outputs that eager's backward for `pattern` would have kept, which must not be written before it.
-    `held`: inputs that must live as long as a backward may be differentiated, or None: that cannot be. Of others what eager keeps
-    follows from the saved values (`aot.again`). `shows`: what eager's nodes keep is known.
+    `watched`: inputs and raw outputs that eager's history keeps, which must not be written before a backward that comes there.
+    `held`: inputs that must live as long as a backward may be differentiated. Of others what eager keeps follows from the saved values
+    (`aot.again`). `originals`: those among them that the program writes, of which the values before are needed. `shows`: what eager's
+    nodes keep is known.
+    `casts`: of weights, which are the last inputs, after those of `gm` (`aot.casts`).
     `ends`: what eager's history is like; `readers`: by saved value, for gradients of which outputs and inputs it is read.
-    `rebased`: (input, raw output): the input's new value is that raw output, and so is its history.
+    `rebased`: (input, raw output): the input's new value is that raw output, and so is its history; `rewrites`: by such an input how
+    often eager writes it.
     """
 
     gm: torch.fx.GraphModule
@@ -89,26 +94,29 @@ class JointGraph:
     positions: list[int]
     _state: SavedState
     leaf_orders: dict[Pattern, list[int]]
-    watched: list[tuple[int, int, int, str]]
+    watched: list[Watched]
     ends: Ends
     readers: list[list[tuple[int, int]]]
-    held: list[int] | None
+    held: list[int]
+    originals: list[int]
     shows: bool
+    rewrites: dict[int, int]
+    casts: Casts = ()
     _facts: int | None = None
     kept: dict[Any, Any] = dataclasses.field(default_factory=dict)  # of `aot.again`
 
-    def backward(self, pattern: Pattern, autocast: Autocast = (), wanted: Wanted = None) -> AtenGraph:
+    def backward(self, pattern: Pattern, autocast: Autocast = (), wanted: Wanted = None, strides: Strides = None) -> AtenGraph:
         """The backward graph for gradients of these raw outputs to the `wanted` ones of `requiring`, while `autocast` is on.
-        Unsupported if it needs what was not saved.
+        `strides`: of these gradients; None: as `tangent_meta` says. Unsupported if it needs what was not saved.
         """
-        if pattern == self.pattern and not autocast and wanted is None and self._likely is not None:
+        if pattern == self.pattern and not autocast and wanted is None and strides is None and self._likely is not None:
             return self._likely
         if any(asked and not kept for asked, kept in zip(pattern, self.pattern, strict=True)):
             raise Unsupported("gradients of outputs that the forward did not prepare for")
         with typed_errors(), state_restored():
             self._state.put_back_autocast()  # the forward is recorded as it was the first time
             # What was saved may have been made by the likely backward, from forward values alone.
-            recording = record(self.gm, self.fakes, pattern, autocast, self.pattern, wanted)
+            recording = record(self.gm, self.fakes, pattern, autocast, self.pattern, wanted, strides, self.casts)
             drop_unread_statistics(recording.tape)
             saved = [recording.tape[position] for position in self.positions]
             tape, kept = clean(recording.tape, [*_nodes(recording.gradients), *saved])
@@ -121,7 +129,7 @@ class JointGraph:
         """The recording that this was made from, once more: `positions` are the saved values' places on its tape."""
         with typed_errors(), state_restored():
             self._state.put_back_autocast()
-            recording = record(self.gm, self.fakes, self.pattern)
+            recording = record(self.gm, self.fakes, self.pattern, casts=self.casts)
             drop_unread_statistics(recording.tape)
         return recording
 
@@ -141,15 +149,25 @@ class JointGraph:
             raise Unsupported("a backward that relies on more about the sizes than the forward did")
 
 
-def trace_joint(gm: torch.fx.GraphModule, inputs: Sequence[Any], pattern: Pattern | None = None) -> JointGraph:
-    """Forward and backward of `gm` on inputs like these. `pattern`: raw outputs that will get a gradient."""
+def trace_joint(gm: torch.fx.GraphModule, inputs: Sequence[Any], pattern: Pattern | None = None, casts: Casts | None = None) -> JointGraph:
+    """Forward and backward of `gm` on inputs like these. `pattern`: raw outputs that will get a gradient. `casts`: which of the weights
+    come in as casts too, after the others; None: those that are found to.
+    """
     with typed_errors():
-        recording = record(gm, inputs, pattern)
+        given = casts or ()
+        recording = record(gm, inputs, pattern, casts=given)
+        if casts is None and recording.cached:
+            given = recording.cached
+            inputs = [*inputs, *cast_inputs(inputs, given)]
+            recording = record(gm, inputs, pattern, casts=given)
         joint = _split(gm, list(inputs), recording)
+        joint.casts = given
     if config.verify_passes:
         verify(joint.forward)
         if joint._likely is not None:
             verify(joint._likely)
+    if joint.originals:
+        log.write("aot", "each call that autograd records copies the inputs %s before it writes them", joint.originals)
     log.write("aot", "%s", joint.forward)
     log.write("aot", "%s", joint._likely)
     return joint
@@ -160,7 +178,6 @@ def _split(gm: torch.fx.GraphModule, fakes: list[Any], recording: Recording) -> 
     kept = kept_by_eager(raw_tape[: recording.boundary], raw_tape[recording.boundary :])
     kept_inputs = {root.args[0] for root in kept if root.op is Input}
     kept_inputs -= {index for index, _ in [*recording.mutations, *recording.rebased]}
-    watched = watched_outputs(recording)
     position = {node: i for i, node in enumerate(raw_tape)}
     grads = _nodes(recording.gradients)
     mutated = [node for _, node in recording.mutations]
@@ -185,18 +202,16 @@ def _split(gm: torch.fx.GraphModule, fakes: list[Any], recording: Recording) -> 
     for one, ends in zip(readers, readers_again(recording, tape, shown_to, nodes), strict=False):  # numbers come after the nodes
         one.extend(ends)
     draws = any(is_random(node) for node in tape)
-    repeatable = not recording.rebased and not _reads(tape, [*raw, *nodes, *grads], {i for i, _ in mutations})
-    written = {i for i, _ in [*mutations, *recording.rebased]}
-    if held is None and repeatable:
-        held = list(range(len(fakes)))
-    elif held is not None and not repeatable and not written.isdisjoint(held):
-        held = None
+    read = _read_of(tape, [*raw, *nodes, *grads], {i for i, _ in [*mutations, *recording.rebased]})
+    repeatable = not recording.rebased and not read
+    held = list(range(len(fakes))) if held is None else held
+    originals = sorted(read.intersection(held))
     return JointGraph(
         gm, fakes, forward, len(raw) + len(shown_numbers), outputs.differentiable, rules, recording.requiring,
         recording.rebased, saved, numbers, carrier,
         recording.pattern, [fake.meta for fake in outputs.raw], draws, repeatable, likely, [position[node] for node in nodes], SavedState(),
-        {recording.pattern: recording.leaf_order}, watched, recording.ends, readers,
-        held, recording.kept is not None,
+        {recording.pattern: recording.leaf_order}, recording.watched, recording.ends, readers,
+        held, originals, recording.kept is not None, recording.rewrites,
     )  # fmt: skip
 
 
@@ -282,7 +297,9 @@ def _build_forward(
     behind = backward_nodes(tape, recording.tangents)
     recorder = Recorder(recording.env)
     recorder.tape = [node for node in tape if node not in behind]
-    epilogue = own_memory(recorder, Epilogue([("node", node) for node in raw], mutations))
+    shared = {rule[1][1] for rule in recording.outputs.rules if rule[0] == "view" and rule[1][0] == "raw"}
+    wholes = {k: numel(track_of(recording.outputs.raw[k]).store.meta.shape) for k in shared}
+    epilogue = own_memory(recorder, Epilogue([("node", node) for node in raw], mutations, recording.writes, wholes=wholes))
     rules: list[Rule] = list(epilogue.outputs)
     owner = {memory_root(rule[1]): k for k, rule in enumerate(rules)}
     rules += [("const", number) for number in shown_numbers]
@@ -298,7 +315,7 @@ def _build_forward(
         saved.append(("value", len(rules)))
         options = {"dtype": carrier.dtype, "device": carrier.device, "pin_memory": False}
         rules.append(("node", recorder.emit(aten.empty.memory_format, (list(carrier.shape),), options, carrier)))
-    epilogue = Epilogue(rules, epilogue.mutations)
+    epilogue = Epilogue(rules, epilogue.mutations, epilogue.writes)
     kept, nodes = drop_dead(recorder.tape, epilogue.nodes())
     graph = build_graph(kept, recording.inputs, epilogue.with_nodes(nodes), node_by_node(gm), recording.env)
     return graph, saved
@@ -362,19 +379,19 @@ def _build_backward(
     return graph
 
 
-def _reads(tape: Tape, results: list[Node], inputs: set[int]) -> bool:
-    """True if results depend on these inputs. Batch norm in training only updates its statistics."""
-    live = set(results)
+def _read_of(tape: Tape, results: list[Node], inputs: set[int]) -> set[int]:
+    """Which of these inputs results depend on. Batch norm in training only updates its statistics."""
+    live, found = set(results), set()
     for node in reversed(tape):
         if node not in live:
             continue
         if node.op is Input and node.args[0] in inputs:
-            return True
+            found.add(node.args[0])
         read = set(parents(node))
         if node.op is aten._native_batch_norm_legit_functional.default:
             read -= {node.args[3], node.args[4]}
         live |= read
-    return False
+    return found
 
 
 def _nodes(rules: list[Rule]) -> list[Node]:

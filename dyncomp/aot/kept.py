@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from dyncomp.aot.build import build_graph
-from dyncomp.aot.ends import hides, saved_names
+from dyncomp.aot.ends import hides, keeping_part, saved_names
 from dyncomp.aot.epilogue import Epilogue, own_memory
 from dyncomp.aot.graph import AtenGraph
 from dyncomp.aot.late import CHECK
@@ -37,8 +37,9 @@ _PARTICULAR = ("linalg", "_linalg", "cholesky", "_cholesky", "lu_", "_lu_", "mul
 
 def saved_tensors(node: Any) -> Iterator[torch.Tensor]:
     """What a node keeps, in a fixed order. Raises RuntimeError where that was written since, or given up."""
-    for name in saved_names(node.__class__):
-        kept = getattr(node, f"_{name}")
+    part = keeping_part(node)
+    for name in saved_names(part.__class__):
+        kept = getattr(part, f"_{name}")
         for one in kept if isinstance(kept, tuple) else (kept,):
             if isinstance(one, torch.Tensor):
                 yield one

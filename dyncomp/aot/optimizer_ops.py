@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 
 from dyncomp.aot.errors import Unsupported
 from dyncomp.fake.facts import OpFacts
-from dyncomp.fake.inplace import bind
+from dyncomp.fake.inplace import bind, targets_of
 from dyncomp.fake.tensor import FakeTensor
 
 LIST_PREFIXES = ("aten::_foreach_", "aten::_fused_adam", "aten::_fused_sgd_", "aten::_fused_adagrad_")
@@ -34,7 +35,9 @@ def expand(mode: Any, facts: OpFacts, args: Any, kwargs: Any) -> tuple[Any] | No
         if not _on_cpu((args, kwargs)) or not torch._C._dispatch_has_kernel_for_dispatch_key(facts.op.name(), _LOOP.name):
             return None
         with mode:
-            return (facts.op._op_dk(_LOOP, *args, **kwargs),)
+            result = facts.op._op_dk(_LOOP, *args, **kwargs)
+        _tell(facts, bind(facts, args, kwargs))
+        return (result,)
     formula = _FUSED.get(name)
     if formula is None:
         return None
@@ -43,9 +46,20 @@ def expand(mode: Any, facts: OpFacts, args: Any, kwargs: Any) -> tuple[Any] | No
     bound = bind(facts, args, kwargs)
     if bound.get("grad_scale") is not None or bound.get("found_inf") is not None:
         raise Unsupported(f"{facts.op} with a gradient scaler")
-    with mode:
-        formula(name, bound)
+    mode.recorder.quiet = True  # eager's version counters know nothing of what the fused ones write
+    try:
+        with mode:
+            formula(name, bound)
+    finally:
+        mode.recorder.quiet = False
     return (None,)
+
+
+def _tell(facts: OpFacts, bound: dict[str, Any]) -> None:
+    """Autograd of the writes of a loop, which runs below it."""
+    written = [fake for position in facts.written for fake in targets_of(bound.get(facts.names[position]))]
+    if written:
+        increment_version(written)
 
 
 def _on_cpu(tree: Any) -> bool:

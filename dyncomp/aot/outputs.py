@@ -131,7 +131,7 @@ def _root(members: list[FakeTensor], store: Store) -> FakeTensor:
         return members[0]
     asking = [m for m in members if m.requires_grad]
     if not asking:
-        return members[0]
+        return next((m for m in members if not track_of(m).chain), members[0])
     root = _base_of(asking[0])
     _check_history(root)
     if any(_base_of(m) is not root for m in asking) or track_of(root).store is not store:
@@ -154,8 +154,25 @@ def _view(name: tuple[str, int], base: FakeTensor, value: FakeTensor) -> Rule:
     meta = value.meta
     if meta.dtype != base.meta.dtype:
         raise Unsupported("an output that aliases memory under another dtype")
+    if value.requires_grad and not _leads_to(value, base):
+        raise Unsupported("an output that is a view of a view made under no_grad, which cuts its history")
     calls = _calls(track_of(base).chain, track_of(value).chain) if value.requires_grad else ()
     return ("view", name, meta.shape, meta.strides, meta.offset - base.meta.offset, value.requires_grad, calls)
+
+
+def _leads_to(value: FakeTensor, base: FakeTensor) -> bool:
+    """Whether a backward from the view comes to its base. To autograd it is a view of the base also where it is not."""
+    todo: list[Any] = [value.grad_fn]
+    seen = set()
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        if node is base.grad_fn or base.is_leaf and getattr(node, "variable", None) is base:
+            return True
+        seen.add(node)
+        todo += [one for one, _ in node.next_functions]
+    return False
 
 
 def _calls(base: tuple[ViewStep, ...], chain: tuple[ViewStep, ...]) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from dyncomp.aot.graph import AtenGraph
 from dyncomp.aot.record import Recording
-from dyncomp.aot.tape import Node, Tape, memory_root, parents
+from dyncomp.aot.tape import Node, Tape, parents
 
 
 def readers_of(backward: AtenGraph, count: int, recording: Recording, differentiable: list[bool]) -> list[list[tuple[int, int]]]:
@@ -60,38 +60,3 @@ def readers_again(recording: Recording, tape: Tape, kept: list[Node], saved: lis
             for parent in parents(node):
                 ends.setdefault(parent, set()).update(ends[node])
     return [sorted(ends.get(node, ())) for node in saved]
-
-
-def watched_outputs(recording: Recording) -> list[tuple[int, int, int, str]]:
-    """The raw outputs that the user sees and eager keeps: (raw output, for gradients of which outputs, to which inputs, what eager calls
-    it where it complains).
-    """
-    forward, backward = recording.tape[: recording.boundary], recording.tape[recording.boundary :]
-    inside = set(forward)
-    flags = recording.outputs.differentiable
-    roots = {memory_root(node): k for k, node in enumerate(recording.raw[: len(recording.raw) - len(recording.rebased)]) if flags[k]}
-    if not roots:
-        return []
-    numbers = {k: n for n, k in enumerate(k for k, yes in enumerate(flags) if yes)}
-    above = {node: 1 << numbers[k] for node, k in zip(recording.tangents, [k for k, yes in enumerate(recording.pattern) if yes], strict=True)}
-    for node in backward:
-        for parent in parents(node):
-            above[node] = above.get(node, 0) | above.get(parent, 0)
-    below: dict[Node, int] = {}
-    for place, rule in enumerate(recording.gradients):
-        while rule[0] == "output":
-            rule = recording.gradients[rule[1]]
-        if rule[0] == "node":
-            below[rule[1]] = below.get(rule[1], 0) | 1 << place
-    met: dict[Node, int] = {}  # by node that depends on no gradient: the outputs whose gradients it is combined with
-    found: dict[int, tuple[int, int]] = {}
-    for node in reversed(backward):
-        own = above.get(node) or met.get(node, 0)
-        for parent in parents(node):
-            below[parent] = below.get(parent, 0) | below.get(node, 0)
-            met[parent] = met.get(parent, 0) | own
-            k = roots.get(memory_root(parent)) if parent in inside else None
-            if k is not None:
-                outputs, inputs = found.get(k, (0, 0))
-                found[k] = outputs | own, inputs | below.get(node, 0)
-    return [(k, *sets, recording.origins[k]) for k, sets in sorted(found.items())]

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 from torch.autograd.graph import GradientEdge
-from torch.utils._python_dispatch import _disable_current_modes
 
 from dyncomp._frame import _exec
+from dyncomp.aot.casts import Casts, cached_dtypes, found_in_cache, remember
 from dyncomp.aot.ends import Ends, ends_of
-from dyncomp.aot.epilogue import check_written, exact_node
+from dyncomp.aot.epilogue import check_written, exact_node, writes_to
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.interpret import enter_inputs, flat, interpret, state_restored, typed_errors
 from dyncomp.aot.kept import kept_nodes
@@ -32,7 +32,7 @@ from dyncomp.aot.store import Recorder, Store, Track, track_of
 from dyncomp.aot.tape import Input, Node, Tape, is_random
 from dyncomp.aot.tracer import TraceMode
 from dyncomp.aot.undisturbed import undisturbed
-from dyncomp.errors import InternalError
+from dyncomp.aot.watched import Watched, watched_tensors
 from dyncomp.fake.tensor import FakeTensor, TensorMeta, as_result, make_fake
 from dyncomp.shape.layout import contiguous_strides, is_dense
 
@@ -43,6 +43,7 @@ Rule = tuple[Any, ...]
 Pattern = tuple[bool, ...]  # one a raw output: a gradient comes in there
 Autocast = tuple[tuple[str, torch.dtype], ...]  # (device, to what), where it is on
 Wanted = tuple[bool, ...] | None
+Strides = tuple[tuple[int, ...], ...] | None  # of the gradients that come in, one each; None: as `tangent_meta` says
 
 
 @dataclasses.dataclass
@@ -54,7 +55,8 @@ class Recording:
     were written with a gradient flowing; `mutations`: inputs written without. `leaf_order`: positions in `requiring` of the
     leaves, in the order in which eager's backward comes to them. `ends`: what eager's history is like.
     `kept`: by node of that history that may keep values its name and what it keeps, and `kept_ends` as in `Ends.keepers`; None: not known.
-    `origins`: by raw output what eager calls it in its errors.
+    `watched`: what of it must not be written before a backward. `writes`: what version counters rise by, as in `Epilogue`; of what is
+    rebased, `rewrites` says it by input. `cached`: inputs that are read as casts from autocast's cache (`aot.casts`).
     """
 
     recorder: Recorder
@@ -73,7 +75,10 @@ class Recording:
     ends: Ends
     kept: list[tuple[str, list[Node | None]]] | None
     kept_ends: list[tuple[int, int]]
-    origins: list[str]
+    watched: list[Watched]
+    writes: dict[tuple[str, int], int]
+    rewrites: dict[int, int]
+    cached: Casts
 
     @property
     def tape(self) -> Tape:
@@ -87,10 +92,12 @@ def record(
     autocast: Autocast = (),
     after: Pattern | None = None,
     wanted: Wanted = None,
+    strides: Strides = None,
+    casts: Casts = (),
 ) -> Recording:
     """Runs `gm` and its backward for gradients that come in where `pattern` says; None: the likely ones.
 
-    `autocast`: what is on while the backward runs. `wanted`: which of the inputs that require grad get a gradient; None: all. `after`: the backward for that pattern is on the tape before it, at the
+    `autocast`: what is on while the backward runs. `strides`: of the gradients that come in. `casts`: of weights, which are the last inputs. `wanted`: which of the inputs that require grad get a gradient; None: all. `after`: the backward for that pattern is on the tape before it, at the
     places where a recording for that pattern alone has it.
     """
     env = env_of_inputs(inputs)
@@ -98,12 +105,16 @@ def record(
     fakes = enter_inputs(mode, inputs)
     requiring = [i for i, fake in enumerate(fakes) if type(fake) is FakeTensor and fake.requires_grad]
     fakes = [_as_given(fake, given) for fake, given in zip(fakes, inputs, strict=True)]
+    for (index, _), cast in zip(casts, fakes[len(fakes) - len(casts) :], strict=True):
+        remember(fakes[index], cast)
     before = [(fake.requires_grad, fake.grad_fn) if type(fake) is FakeTensor else None for fake in fakes]
     # Where the gradient is taken: a result that is written in place has another history afterwards.
     sought = [fakes[i] if fakes[i].is_leaf else GradientEdge(fakes[i].grad_fn, fakes[i].output_nr) for i in requiring]
     with typed_errors(), undisturbed(), state_restored(), torch.enable_grad():
+        dtypes = cached_dtypes()
         with mode:
             results = flat(interpret(gm, fakes, mode))
+        cached = found_in_cache(mode, fakes, dtypes) if dtypes and not casts else ()
         torch.set_grad_enabled(True)
         written = _rebased(fakes, before)
         with mode:  # a view of what was written since is put into the history when it is asked for its own
@@ -113,18 +124,24 @@ def record(
             raw += [mode.recorder.read(fakes[index]) for index in written]
         rebased = outputs.add_written(fakes, written)
         mutations = _mutations(fakes, written)
+        writes = {("output", k): track_of(fake).writes.count for k, fake in enumerate(outputs.raw) if k < len(raw) - len(written)}
+        writes = {key: count for key, count in {**writes, **writes_to(fakes)}.items() if count}
+        rewrites = {i: writes.pop(("input", i), 1) for i in written}
         boundary = len(mode.recorder.tape)
         asked = [fake for fake, yes in zip(outputs.raw, outputs.differentiable, strict=True) if yes]
         ends, keeping = ends_of(asked, sought)
         with mode:
             kept = kept_nodes(mode.recorder, keeping.nodes)
+            between = dict(zip(keeping.nodes, keeping.ends, strict=True))
+            watched = watched_tensors(asked, between, fakes, outputs.raw)
         pattern = pattern if pattern is not None else likely_pattern(outputs, ends)
         if after is not None:
             earlier = [fake for fake, wanted in zip(outputs.raw, after, strict=True) if wanted]
             incoming = [_tangent(mode, len(fakes) + k, fake.meta) for k, fake in enumerate(earlier)]
             _backward(mode, earlier, incoming, sought, (), again=True)
         chosen = [fake for fake, wanted in zip(outputs.raw, pattern, strict=True) if wanted]
-        tangents = [_tangent(mode, len(fakes) + k, fake.meta) for k, fake in enumerate(chosen)]
+        laid = strides or [None] * len(chosen)
+        tangents = [_tangent(mode, len(fakes) + k, fake.meta, one) for k, (fake, one) in enumerate(zip(chosen, laid, strict=True))]
         leaf_order = _leaf_order(chosen, [fakes[i] for i in requiring])
         places = [place for place in range(len(sought)) if wanted is None or wanted[place]]
         grads: list[Any] = [None] * len(sought)
@@ -136,37 +153,14 @@ def record(
     nodes = [track_of(t).node for t in tangents]
     return Recording(
         mode.recorder, env, boundary, fakes, requiring, outputs, raw, rebased, mutations, pattern, nodes, rules, leaf_order, ends,
-        kept, keeping.ends, [_origin(fake) for fake in outputs.raw],
+        kept, keeping.ends, watched, writes, rewrites, cached,
     )  # fmt: skip
 
 
 def _leaf_order(outputs: list[FakeTensor], requiring: list[FakeTensor]) -> list[int]:
     places = {id(fake): place for place, fake in enumerate(requiring)}
-    return [places[id(leaf)] for leaf in _exec.backward_leaves(tuple(outputs)) if id(leaf) in places]
-
-
-def _origin(result: FakeTensor) -> str:
-    node = result.grad_fn
-    return "" if node is None else f"output {result.output_nr} of {_operation_of(node.name())}"
-
-
-def _operation_of(node: str) -> str:
-    """As eager's message calls it: older releases of torch give the node's own name, ExpBackward0."""
-    return node.rstrip("0123456789").removesuffix("Backward") if _names_operations() else node
-
-
-@functools.cache
-def _names_operations() -> bool:
-    with torch.inference_mode(False), torch.enable_grad(), _disable_current_modes():
-        x = torch.ones(1, requires_grad=True)
-        y = x.exp()
-        y.detach().zero_()
-        try:
-            torch.autograd.grad(y, x)
-        except RuntimeError as error:
-            return "ExpBackward" not in str(error)
-    raise InternalError("a write to a kept value does not raise")
-
+    leaves = [node.variable for node in _exec.backward_order(tuple(outputs)) if hasattr(node, "variable")]
+    return [places[id(leaf)] for leaf in leaves if id(leaf) in places]
 
 
 def likely_pattern(outputs: Outputs, ends: Ends) -> Pattern:
@@ -225,8 +219,8 @@ def _mutations(fakes: list[Any], rebased: list[int]) -> list[tuple[int, Node]]:
     return [(i, track_of(fake).store.value) for i, fake in written if i not in rebased]
 
 
-def _tangent(mode: TraceMode, index: int, output: TensorMeta) -> FakeTensor:
-    meta = tangent_meta(output)
+def _tangent(mode: TraceMode, index: int, output: TensorMeta, strides: tuple[int, ...] | None = None) -> FakeTensor:
+    meta = tangent_meta(output) if strides is None else TensorMeta(output.shape, strides, output.dtype, output.device)
     node = mode.recorder.emit(Input, (index,), meta=meta)
     fake = make_fake(meta)
     fake.__dict__["track"] = Track(Store(node, meta), (), node)

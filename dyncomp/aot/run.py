@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 
 from dyncomp import counters
 from dyncomp.aot.sizes import GraphSizes
@@ -24,10 +25,11 @@ class Runner:
         sizes: GraphSizes | None = None,
         quiet: frozenset[int] = frozenset(),
         plain: frozenset[int] = frozenset(),
+        writes: dict[tuple[str, int], int] | None = None,
     ):
         self.compute, self.mutated, self.rules = compute, mutated, rules
         self.overlaps, self.original, self.sizes, self.quiet = overlaps, original, sizes, quiet
-        self.plain = plain
+        self.plain, self.writes = plain, writes or {}
         self.fresh = sum(rule[0] == "node" for rule in rules)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -47,29 +49,45 @@ class Runner:
         if self.sizes is not None:
             numbers = self.sizes.values(inputs, late)
             rules = [rule if rule[0] == "node" else self.sizes.resolve(rule, numbers) for rule in rules]
-        results = finish(rules, inputs, values)
-        return tuple([one.detach() if i in self.plain else one for i, one in enumerate(results)]) if self.plain else results
+        results = finish(rules, inputs, values, {index for kind, index in self.writes if kind == "apart"})
+        if self.plain:
+            results = tuple([one.detach() if i in self.plain else one for i, one in enumerate(results)])
+        self._count_writes(inputs, results)
+        return results
+
+    def _count_writes(self, inputs: Any, results: tuple[Any, ...]) -> None:
+        """Version counters as eager leaves them; some operations write to their own results."""
+        for (kind, index), times in self.writes.items():
+            if kind != "output":
+                increment_version([inputs[index] if kind == "input" else results[index]] * times)
+        for position, rule in enumerate(self.rules):
+            if rule[0] == "node" and isinstance(one := results[position], torch.Tensor) and not one.is_inference():
+                if one._version != (times := self.writes.get(("output", position), 0)):
+                    torch._C._autograd._unsafe_set_version_counter((one,), (times,))
 
 
-def finish(rules: list[tuple[Any, ...]], inputs: Any, values: Any) -> tuple[Any, ...]:
-    """The user's outputs from the inputs and the computed values, by the output rules."""
-    results: list[Any] = []
+def finish(rules: list[tuple[Any, ...]], inputs: Any, values: Any, apart: Collection[int] = ()) -> tuple[Any, ...]:
+    """The user's outputs from the inputs and the computed values, by the output rules. `apart`: positions of aliases that have a
+    version counter of their own.
+    """
+    results: list[Any] = [None] * len(rules)
     fresh = iter(values)
-    for rule in rules:
+    for position in sorted(range(len(rules)), key=lambda position: rules[position][0] != "node"):
+        rule = rules[position]
         kind = rule[0]
         if kind == "node":
-            results.append(next(fresh))
+            results[position] = next(fresh)
         elif kind == "input":
-            results.append(inputs[rule[1]])
+            results[position] = inputs[rule[1]]
         elif kind == "output":
-            results.append(results[rule[1]])
+            results[position] = results[rule[1]]
         elif kind in ("view", "detached"):
             (base_kind, index), sizes, strides, offset = rule[1:]
             base = results[index] if base_kind == "output" else inputs[index]
             if kind == "detached" or base_kind == "detached input":
-                base = base.detach()
+                base = base.data if position in apart else base.detach()
             alias = base.as_strided(sizes, strides, base.storage_offset() + offset)
-            results.append(alias.detach() if kind == "detached" else alias)
+            results[position] = alias.detach() if kind == "detached" else alias
         else:
-            results.append(rule[1])
+            results[position] = rule[1]
     return tuple(results)

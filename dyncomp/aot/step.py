@@ -56,7 +56,7 @@ def trace_step(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> StepGraph:
             mode.recorder.late.finish()
             epilogue = cleaned(mode, epilogue)
     graph = build_graph(mode.recorder.tape, fakes, epilogue, node_by_node(gm), env, mode.recorder.late.reads)
-    graph.plain = _gradients_in(gm)
+    graph.plain |= _gradients_in(gm)
     if any(graph.outputs[i][0] != "node" for i in freed):
         raise Unsupported("a result with history that shares memory with another tensor")
     if config.verify_passes:

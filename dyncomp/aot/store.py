@@ -22,7 +22,7 @@ from dyncomp.aot.scatter import reshape, scatter
 from dyncomp.aot.tape import Node, Tape
 from dyncomp.fake.infer import infer
 from dyncomp.fake.tensor import FakeTensor, TensorMeta
-from dyncomp.shape.layout import is_channels_last, is_contiguous, is_dense, iteration_order, numel
+from dyncomp.shape.layout import is_channels_last, is_contiguous, is_dense, iteration_order, numel, surely_apart
 from dyncomp.shape.symbolic import is_symbolic
 
 aten = torch.ops.aten
@@ -41,16 +41,15 @@ class Store:
     """A storage. `meta`: how eager lays out the tensor that the chains start from; `value`: the node of its
     newest value.
 
-    `input`: index of the graph input that owns it. `frozen`: a captured constant, which nobody may write. `counted`: a write
-    went to eager's version counter too. `lazy`: in eager it is memory that others own (see `aot.lazy`); `looked_at`: there is such
-    a one of this memory.
+    `input`: index of the graph input that owns it. `frozen`: a captured constant, which nobody may write. `lazy`: in eager it is
+    memory that others own (see `aot.lazy`); `looked_at`: there is such a one of this memory.
     """
 
-    __slots__ = ("value", "meta", "version", "input", "frozen", "counted", "lazy", "looked_at")
+    __slots__ = ("value", "meta", "version", "input", "frozen", "lazy", "looked_at")
 
     def __init__(self, value: Node, meta: TensorMeta, input: int | None = None, frozen: bool = False):
         self.value, self.meta, self.version, self.input, self.frozen = value, meta, 0, input, frozen
-        self.counted = self.lazy = self.looked_at = False
+        self.lazy = self.looked_at = False
 
     @property
     def exact(self) -> bool:
@@ -58,15 +57,23 @@ class Store:
         return self.value.meta is self.meta or self.value.meta.same_layout(self.meta)
 
 
+class Writes:
+    """A version counter of eager's: how often it rose. Views share that of their base; `x.data` has its own."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class Track:
-    """A tensor as a chain of views of a store, and the node of its value as of `version`. `quiet`: writes through it leave
-    the version counter of the storage's other tensors alone, as those through `x.data` do.
-    """
+    """A tensor as a chain of views of a store, and the node of its value as of `version`; `writes`: its version counter."""
 
-    __slots__ = ("store", "chain", "version", "node", "quiet")
+    __slots__ = ("store", "chain", "version", "node", "writes")
 
-    def __init__(self, store: Store, chain: tuple[ViewStep, ...], node: Node, quiet: bool = False):
-        self.store, self.chain, self.version, self.node, self.quiet = store, chain, store.version, node, quiet
+    def __init__(self, store: Store, chain: tuple[ViewStep, ...], node: Node, writes: Writes | None = None):
+        self.store, self.chain, self.version, self.node = store, chain, store.version, node
+        self.writes = Writes() if writes is None else writes
 
 
 def track_of(fake: FakeTensor) -> Track:
@@ -136,6 +143,8 @@ class Recorder:
             raise Unsupported("an in-place write to a tensor that is a constant of the graph")
         if store.lazy or store.looked_at:
             raise Unsupported("an in-place write to memory that a lazy conjugate or negative shares")
+        if _may_share_elements(track, fake.meta):
+            raise Unsupported("an in-place write to a tensor whose elements share memory")
         node = self.in_layout(node, fake.meta)
         _check_as_strided(track)
         bases = [store.value]
@@ -147,7 +156,7 @@ class Recorder:
             new = self.in_layout(new, base.meta)
         store.value = new
         store.version += 1
-        store.counted = store.counted or not (track.quiet or self.quiet)
+        track.writes.count += not self.quiet
         track.node, track.version = node, store.version
 
     def in_layout(self, node: Node, like: TensorMeta) -> Node:
@@ -192,6 +201,14 @@ def _check_as_strided(track: Track) -> None:
         inside = view.offset >= base.offset and reach < numel(base.shape)
         if position > 0 or not inside or not track.store.exact or not is_dense(base.shape, base.strides):
             raise Unsupported("as_strided on memory that is written in place")
+
+
+def _may_share_elements(track: Track, meta: TensorMeta) -> bool:
+    """Eager writes such memory element by element, in an order of its own. Views from dense memory share none but for these two."""
+    numbers = (*meta.shape, *meta.strides)
+    if any(map(is_symbolic, numbers)):
+        return any(step.op in (aten.unfold.default, aten.as_strided.default) for step in track.chain)
+    return not surely_apart(meta.shape, meta.strides)
 
 
 def _view_size(base: Node, step: ViewStep) -> Any:

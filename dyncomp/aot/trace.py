@@ -17,6 +17,7 @@ import torch.fx
 
 from dyncomp import config, log
 from dyncomp.aot.build import build_graph
+from dyncomp.aot.casts import Casts, cached_dtypes, cast_inputs, found_in_cache, remember
 from dyncomp.aot.cleanup import clean
 from dyncomp.aot.epilogue import Epilogue, own_memory, plan_epilogue
 from dyncomp.aot.graph import AtenGraph
@@ -27,20 +28,33 @@ from dyncomp.aot.verify import verify
 from dyncomp.values.node_by_node import node_by_node
 
 
-def trace_inference(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> AtenGraph:
-    """The functional ATen graph of `gm` on inputs like these (fakes, or real tensors); no gradients."""
+def trace_inference(gm: torch.fx.GraphModule, inputs: Sequence[Any], casts: Casts | None = ()) -> AtenGraph:
+    """The functional ATen graph of `gm` on inputs like these (fakes, or real tensors); no gradients. `casts`: of weights, which are the
+    last inputs; None: those that are found (`aot.casts`).
+    """
+    given = casts or ()
     env = env_of_inputs(inputs) or env_of_graph(gm)
     mode = TraceMode(env)
     mode.takes_late = env is not None
     fakes = enter_inputs(mode, inputs)
     with typed_errors():
-        with state_restored(), torch._C._AutoDispatchBelowAutograd(), mode:
-            returned = interpret(gm, fakes, mode)
+        with state_restored(), torch._C._AutoDispatchBelowAutograd():
+            dtypes = cached_dtypes()
+            for (index, _), cast in zip(given, fakes[len(fakes) - len(given) :], strict=True):
+                remember(fakes[index], cast)
+            with mode:
+                returned = interpret(gm, fakes, mode)
+            found = found_in_cache(mode, fakes, dtypes) if casts is None and dtypes else ()
+        if found:
+            return trace_inference(gm, [*inputs, *cast_inputs(fakes, found)], found)
         with torch._C._AutoDispatchBelowAutograd():
             epilogue = plan_epilogue(mode.recorder, fakes, flat(returned))
             mode.recorder.late.finish()
             epilogue = cleaned(mode, epilogue)
-    graph = build_graph(mode.recorder.tape, fakes, epilogue, node_by_node(gm), env, mode.recorder.late.reads)
+    original = node_by_node(gm)
+    without = (lambda *all_inputs: original(*all_inputs[: len(all_inputs) - len(given)])) if given else original
+    graph = build_graph(mode.recorder.tape, fakes, epilogue, without, env, mode.recorder.late.reads)
+    graph.casts = given
     if config.verify_passes:
         verify(graph)
     log.write("aot", "%s", graph)

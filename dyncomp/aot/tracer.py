@@ -316,6 +316,7 @@ class TraceMode(FakeMode):
         twin = self._view_results(facts_of(view), target, rest, kwargs, result)
         inplace.set_metadata(target, result)
         target.__dict__["track"] = track_of(twin)
+        track_of(twin).writes.count += facts.op is not aten.detach_.default
         return target
 
     # ---- between fakes and nodes
@@ -367,5 +368,5 @@ class TraceMode(FakeMode):
     def _track_view(self, meta: TensorMeta, base: FakeTensor, step: ViewStep, node: Node) -> FakeTensor:
         fake = make_fake(meta, base.fake_storage, zero=base._is_zerotensor())
         track = track_of(base)
-        fake.__dict__["track"] = Track(track.store, (*track.chain, step), node, track.quiet)
+        fake.__dict__["track"] = Track(track.store, (*track.chain, step), node, track.writes)
         return fake

@@ -25,7 +25,7 @@ def verify(graph: AtenGraph) -> None:
     for index, value in graph.mutations:
         _require(0 <= index < count and value in seen, f"mutation of input {index} by {value}")
     for position, rule in enumerate(graph.outputs):
-        _check_output(rule, position, count, seen)
+        _check_output(rule, position, count, seen, graph.outputs)
 
 
 def _check_node(graph: AtenGraph, node: torch.fx.Node, seen: set[torch.fx.Node]) -> None:
@@ -61,7 +61,9 @@ def _check_val(node: torch.fx.Node, value: Any) -> None:
         _require(agrees, f"{node} disagrees with its own metadata")
 
 
-def _check_output(rule: tuple[Any, ...], position: int, inputs: int, seen: set[torch.fx.Node]) -> None:
+def _check_output(
+    rule: tuple[Any, ...], position: int, inputs: int, seen: set[torch.fx.Node], outputs: list[tuple[Any, ...]]
+) -> None:
     _require(_OUTPUT_KINDS.get(rule[0]) == len(rule), f"output {position} has the rule {rule}")
     if rule[0] == "node":
         _require(rule[1] in seen, f"output {position} is a node of another graph")
@@ -69,7 +71,8 @@ def _check_output(rule: tuple[Any, ...], position: int, inputs: int, seen: set[t
         _require(0 <= rule[1] < (inputs if rule[0] == "input" else position), f"output {position} is {rule}")
     elif rule[0] in ("view", "detached"):
         kind, index = rule[1]
-        _require(0 <= index < (position if kind == "output" else inputs), f"output {position} is {rule}")
+        limit = inputs if kind != "output" else len(outputs) if outputs[index][0] == "node" else position
+        _require(0 <= index < limit, f"output {position} is {rule}")
 
 
 def _require(condition: bool, message: str) -> None:

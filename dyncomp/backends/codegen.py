@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from dyncomp import aot, counters
+from dyncomp.backends.casts import taking_casts
 from dyncomp.backends.eager import run_graph
 from dyncomp.backends.registry import Backend, CompileRequest
 from dyncomp.backends.step import compile_step
@@ -74,11 +75,13 @@ def compile_codegen(request: CompileRequest) -> Callable[..., Any]:
     if request.needs_grad:
         return train_or_run(request, generate)
     try:
-        graph = aot.trace_inference(request.gm, request.fake_inputs)
+        graph = aot.trace_inference(request.gm, request.fake_inputs, None)
     except aot.Unsupported as reason:
         counters.add_fallback(f"aot: {reason}")
         return run_graph(request)
-    return generate(graph)
+    if graph.casts:
+        generate = dataclasses.replace(generate, fallback=graph.original)
+    return taking_casts(generate(graph), graph.casts, node_by_node(request.gm))
 
 
 def _is_readable(size: Any) -> bool:

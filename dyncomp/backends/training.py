@@ -10,22 +10,21 @@ torch-level graph runs once more under eager's autograd, on the same inputs and 
 
 from __future__ import annotations
 
-import contextlib
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.autograd.graph import get_gradient_edge
 
 from dyncomp import aot, config, counters
 from dyncomp._frame import _core, _exec
-from dyncomp.aot.interpret import state_restored
 from dyncomp.aot.record import tangent_meta
+from dyncomp.backends.casts import taking_casts
 from dyncomp.backends.eager import run_graph
 from dyncomp.backends.registry import CompileRequest
+from dyncomp.backends.rerun import Rerun
 from dyncomp.context import COMPILE_LOCK
-from dyncomp.fake.tensor import TensorMeta
+from dyncomp.fake.tensor import FakeTensor, TensorMeta, make_fake
 from dyncomp.shape.layout import is_contiguous, iteration_order
 from dyncomp.shape.symbolic import numbers_in
 from dyncomp.values.node_by_node import node_by_node
@@ -35,7 +34,6 @@ Autocast = tuple[tuple[str, torch.dtype], ...]  # (device, to what), where it is
 Layout = list[int] | tuple[str, list[int]]
 Ready = tuple[Callable[..., Any], list[Layout], list[bool]]  # the call, its gradients' layouts, which saved values it reads
 Key = tuple[tuple[bool, ...], Autocast, aot.Wanted]  # raw outputs with a gradient, autocast, inputs whose gradients are wanted
-Kept = tuple[tuple[int, ...], tuple[Any, ...], tuple[int, ...]]  # stand-ins among the inputs, saved values (None: gone), used keepers
 Build = Callable[[aot.AtenGraph, str], Callable[..., Any]]  # (graph, "forward" or "backward") -> callable
 
 
@@ -53,11 +51,23 @@ def compile_training(request: CompileRequest, build: Build) -> Callable[..., Any
     """A callable whose outputs autograd can go through. Raises aot.Unsupported."""
     if not torch.is_grad_enabled():
         raise aot.Unsupported("gradients that are switched on inside the graph")
-    joint = _wide_enough(aot.trace_joint(request.gm, request.fake_inputs), request)
+    fakes = _as_entered(request)
+    joint = _wide_enough(aot.trace_joint(request.gm, fakes), request)
     if not joint.repeatable and joint.pattern != tuple(joint.differentiable):
         # Nothing can be computed anew afterwards, so all that may be asked for is kept.
-        joint = aot.trace_joint(request.gm, request.fake_inputs, tuple(joint.differentiable))
-    return _Trainer(joint, build, request).plan
+        joint = aot.trace_joint(request.gm, fakes, tuple(joint.differentiable))
+    plan = _Trainer(joint, build, request).plan
+    return taking_casts(plan, joint.casts, node_by_node(joint.gm))
+
+
+def _as_entered(request: CompileRequest) -> list[Any]:
+    """The fake inputs as the graph finds them: a tensor that the program has written with a gradient flowing requires one since."""
+    fakes = list(request.fake_inputs)
+    for index, (fake, real) in enumerate(zip(fakes, request.real_inputs, strict=True)):
+        if type(fake) is FakeTensor and fake.requires_grad and isinstance(real, torch.Tensor) and not real.requires_grad:
+            fakes[index] = make_fake(fake.meta, fake.fake_storage)
+            fakes[index].__dict__.update({name: fake.__dict__[name] for name in ("_is_param", "_is_buffer") if name in fake.__dict__})
+    return fakes
 
 
 def _wide_enough(joint: aot.JointGraph, request: CompileRequest) -> aot.JointGraph:
@@ -68,7 +78,7 @@ def _wide_enough(joint: aot.JointGraph, request: CompileRequest) -> aot.JointGra
     if union == joint.pattern:
         return joint
     try:
-        return aot.trace_joint(request.gm, request.fake_inputs, union)
+        return aot.trace_joint(request.gm, joint.fakes, union, joint.casts)
     except aot.Unsupported as reason:
         counters.add_fallback(f"aot: {reason}")
         return joint
@@ -98,6 +108,7 @@ class _Trainer:
             original=_hidden(self._original(joint)),
             prepare=_core.without_hook(backward.prepare),
             rerun=_core.without_hook(backward.rerun),
+            cut=_core.without_hook(backward.cut),
             inputs=len(joint.fakes),
             raw=joint.raw,
             values=len(joint.forward.outputs),
@@ -105,11 +116,12 @@ class _Trainer:
             differentiable=differentiable,
             saved=joint.saved,
             written=[index for index, _ in [*joint.forward.mutations, *joint.rebased]],
-            rebased=joint.rebased,
+            rebased=[(index, number, joint.rewrites[index]) for index, number in joint.rebased],
             outputs=joint.outputs,
             draws=joint.random,
             repeatable=joint.repeatable,
-            held=list(range(len(joint.fakes))) if joint.held is None else joint.held,
+            held=joint.held,
+            originals=joint.originals,
             **_ends(joint, len(differentiable)),
             likely=[joint.pattern[k] for k in differentiable],
             leaf_order=joint.leaf_orders[joint.pattern],
@@ -119,7 +131,7 @@ class _Trainer:
         original = node_by_node(joint.gm)
 
         def run(*inputs: Any) -> Any:
-            results = original(*inputs)  # raises where the program writes to what must not be written
+            results = original(*inputs[: len(inputs) - len(joint.casts)])  # raises where the program writes to what must not be written
             counters.add_fallback("inputs-share-memory")
             return results
 
@@ -130,7 +142,7 @@ class _Trainer:
         union = tuple(a or b for a, b in zip(joint.pattern, pattern, strict=True))
         try:
             joint.check_facts()
-            plan = self._make_plan(aot.trace_joint(joint.gm, joint.fakes, union))
+            plan = self._make_plan(aot.trace_joint(joint.gm, joint.fakes, union, joint.casts))
             joint.check_facts()  # the guards are made: what this learned of the sizes is not among them
         except aot.Unsupported as reason:
             counters.add_fallback(f"aot: {reason}")
@@ -154,6 +166,8 @@ class _Backward:
     def __init__(self, trainer: _Trainer, joint: aot.JointGraph):
         self.trainer, self.joint = trainer, joint
         self.ready: dict[Key, Ready] = {}
+        again = Rerun(joint, trainer.state)
+        self.rerun, self.cut = again.run, again.cut
 
     def compile_likely(self) -> None:
         self.ready[self.joint.pattern, (), None] = self._compile(self.joint.pattern, (), None)
@@ -172,13 +186,18 @@ class _Backward:
                 counters.add_fallback(f"aot: {reason}")
             self.joint.note_facts()
 
-    def prepare(self, asked: tuple[bool, ...], wanted: aot.Wanted) -> Ready | None:
+    def prepare(self, asked: tuple[bool, ...], wanted: aot.Wanted, strides: aot.Strides = None) -> Ready | None:
         """The compiled backward for gradients of some differentiable outputs to the `wanted` inputs (None: all), while autocast is
-        as it is now; None if there can be none.
+        as it is now; None if there can be none. `strides`: of the gradients that come in, one each; the backward may be for others.
         """
         pattern, autocast = self._asked(asked)
         key = (pattern, autocast, wanted)
         with COMPILE_LOCK, torch.no_grad():
+            if strides is not None and self._has_own_form(pattern, strides):
+                try:
+                    return self._compile(*key, strides)
+                except aot.Unsupported as reason:
+                    counters.add_fallback(f"gradients-copied: {reason}")
             if key not in self.ready:
                 try:
                     self.ready[key] = self._compile(*key)
@@ -215,14 +234,19 @@ class _Backward:
     def _layouts(self, pattern: tuple[bool, ...]) -> list[Layout]:
         return [_layout(tangent_meta(self.joint.raw_metas[k])) for k, asked in enumerate(pattern) if asked]
 
-    def _compile(self, pattern: tuple[bool, ...], autocast: Autocast, wanted: aot.Wanted) -> Ready:
-        ready = self._built(pattern, autocast, wanted)
+    def _has_own_form(self, pattern: tuple[bool, ...], strides: tuple[tuple[int, ...], ...]) -> bool:
+        """True for gradients that are laid out otherwise than `_layouts` says: eager's own would be, too, where they are handed on."""
+        prepared = not any(new and not old for new, old in zip(pattern, self.joint.pattern, strict=True))
+        return prepared and self.joint.forward.sizes is None and [list(one) for one in strides] != self._layouts(pattern)
+
+    def _compile(self, pattern: tuple[bool, ...], autocast: Autocast, wanted: aot.Wanted, strides: aot.Strides = None) -> Ready:
+        ready = self._built(pattern, autocast, wanted, strides)
         self.joint.check_facts()
         return ready
 
-    def _built(self, pattern: tuple[bool, ...], autocast: Autocast, wanted: aot.Wanted) -> Ready:
-        graph = self.joint.backward(pattern, autocast, wanted)
-        layouts = self._layouts(pattern)
+    def _built(self, pattern: tuple[bool, ...], autocast: Autocast, wanted: aot.Wanted, strides: aot.Strides = None) -> Ready:
+        graph = self.joint.backward(pattern, autocast, wanted, strides)
+        layouts: list[Layout] = self._layouts(pattern) if strides is None else [list(one) for one in strides]
         call = _hidden(self.trainer.build(graph, "backward"))
         given = graph.placeholders[: len(self.joint.saved)]
         handed_on = {rule[1][1] for rule in graph.outputs if rule[0] == "view"} | {
@@ -231,85 +255,6 @@ class _Backward:
         sized = graph.sizes is not None  # then what is not read may tell a size
         values = [sized and kind == "value" for kind, _ in self.joint.saved]
         return call, layouts, [bool(node.users) or i in handed_on or values[i] for i, node in enumerate(given)]
-
-    def rerun(
-        self,
-        inputs: tuple[Any, ...],
-        tangents: tuple[Any, ...],
-        generator_state: Any,
-        create_graph: bool,
-        retain: bool,
-        wanted: tuple[bool, ...],
-        kept: Kept | None,
-    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Gradients by eager's autograd through the torch-level graph, which runs once more; and the differentiable raw outputs in
-        that graph (None: not known). `kept`: what is left of the call where it runs on other inputs.
-        """
-        joint = self.joint
-        counters.add_fallback("double-backward-eager" if create_graph else "backward-eager")
-        if not joint.repeatable and (joint.held is None or kept is None):
-            raise RuntimeError(
-                "dyncomp cannot differentiate this backward: the compiled function writes an input that its result depends on. "
-                "Compute it outside the compiled function, or wrap the function in dyncomp.disable."
-            )
-        if generator_state is None and joint.random:
-            generator_state = torch.get_rng_state()  # what was drawn is among what is kept
-        with torch.enable_grad(), _generator_at(generator_state), state_restored():
-            self.trainer.state.put_back_autocast()
-            torch.autocast_increment_nesting()  # a block of its own: weights that are cast for it are forgotten after it
-            again = self._aliases(inputs, create_graph)
-            behind = [again[place].grad_fn for place in joint.requiring]
-            sought = [get_gradient_edge(again[place]) for place in joint.requiring]
-            results = node_by_node(joint.gm)(*again)
-            results = results if isinstance(results, tuple | list) else (results,)
-        asked = [k for k, yes in enumerate(joint.differentiable) if yes]
-        moved = {number: again[index] for index, number in joint.rebased}
-        raw = tuple(moved[k] if k in moved else self._raw(results, k) for k in asked)
-        if kept is not None and joint.shows:
-            missing, saved, used = kept
-            written = {index for index, _ in joint.forward.mutations} if not joint.repeatable else set()
-            with COMPILE_LOCK, torch.no_grad():
-                aot.put_right(joint, [one for one in raw if one is not None], behind, inputs, {*missing, *written}, saved, used)
-        outputs, given = zip(*[(one, t) for one, t in zip(raw, tangents, strict=True) if t is not None], strict=True)
-        run = torch.autograd.Variable._execution_engine.run_backward
-        places = [place for place, yes in enumerate(wanted) if yes]
-        gradients: list[Any] = [None] * len(wanted)
-        edges = tuple(sought[place] for place in places)
-        found = run(outputs, given, retain, create_graph, edges, True, accumulate_grad=False)
-        for place, gradient in zip(places, found, strict=True):
-            gradients[place] = gradient
-        return tuple(gradients), raw
-
-    def _aliases(self, inputs: tuple[Any, ...], create_graph: bool) -> list[Any]:
-        """Stand-ins for the inputs whose gradients can be asked for, and whose writes nobody sees."""
-        written = {index for index, _ in self.joint.forward.mutations}
-        moved = {index for index, _ in self.joint.rebased}
-        again = []
-        for index, tensor in enumerate(inputs):
-            if not isinstance(tensor, torch.Tensor):  # a number
-                again.append(tensor)
-                continue
-            if index in moved:
-                with torch.enable_grad():
-                    tensor = tensor.clone()  # no view: what is written to it is not to be told of another
-            elif index in written:
-                tensor = tensor.detach().clone().requires_grad_(tensor.requires_grad)
-            elif create_graph and tensor.requires_grad:
-                tensor = tensor.view_as(tensor)
-            else:
-                tensor = tensor.detach().requires_grad_(tensor.requires_grad)
-            again.append(tensor)
-        return again
-
-    def _raw(self, results: Any, number: int) -> Any:
-        """A raw output among the results: itself, or what one of them is a view of."""
-        rules = self.joint.outputs
-        if ("raw", number) in rules:
-            return results[rules.index(("raw", number))]
-        for result, rule in zip(results, rules, strict=True):
-            if rule[0] == "view" and rule[1] == ("raw", number) and rule[5]:
-                return result._base
-        raise RuntimeError("dyncomp: an output without a gradient was asked for one")
 
 
 def _ends(joint: aot.JointGraph, outputs: int) -> dict[str, Any]:
@@ -333,10 +278,14 @@ def _ends(joint: aot.JointGraph, outputs: int) -> dict[str, Any]:
     return {
         "reach": [packed(reach, count) for reach in ends.reach],
         "output_order": ends.order,
+        "through": ends.through,
         "keepers": pairs(ends.keepers),
         "readers": [pairs(one) for one in joint.readers],
         "last_needs": last,
-        "watched": [(raw, packed(above, outputs), packed(below, count), origin) for raw, above, below, origin in joint.watched],
+        "watched": [
+            (one.kind, one.index, one.sizes, one.type, packed(one.outputs, outputs), packed(one.inputs, count), one.origin, one.itself)
+            for one in joint.watched
+        ],
         "sized": sized,
     }
 
@@ -353,17 +302,3 @@ def _layout(meta: TensorMeta) -> Layout:
 def _hidden(call: Callable[..., Any]) -> Callable[..., Any]:
     """Python code of ours must not be compiled itself."""
     return _core.without_hook(call) if isinstance(call, types.FunctionType | types.MethodType) else call
-
-
-@contextlib.contextmanager
-def _generator_at(state: Any) -> Iterator[None]:
-    """The default generator as it was then, put back afterwards; None leaves it alone."""
-    if state is None:
-        yield
-        return
-    now = torch.get_rng_state()
-    torch.set_rng_state(state)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(now)

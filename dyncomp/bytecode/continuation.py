@@ -10,7 +10,7 @@ Out: `resume_code`: a function's code that takes the frame's variables and stack
         return lambda: resume(x, n, pop)           <the user's instructions that can still run>
 
 A step does not call the resume function: it returns it, with the arguments as its defaults, and whoever began
-the frame calls it (`trampoline`). So a loop with a break in it goes round in constant stack space.
+the frame calls it (`_frame/dispatch/serve.cpp`). So a loop with a break in it goes round in constant stack space.
 
 A step also holds the user's instructions that can run if its own instruction raises inside a `try`: they are
 not compiled again, the frame just goes on as plain Python. Frames of steps are never captured, frames of

@@ -47,6 +47,7 @@ class Writer:
         self.place = facts.canonical.place(self.op)
         self.out: list[Instruction] = []
         self.ops: list[int] = []  # for each of `out`, the op that it comes from
+        self.handlers: list[Instruction] = []  # of the step itself
         self.copies: dict[int, Instruction] = {}  # id of a user's instruction -> its copy
         self.op_of = {id(raw): op.index for op in facts.canonical.ops for raw in op.raw}
 
@@ -171,6 +172,8 @@ class Writer:
                 new.argval = arrival[0]
             if old.handler is not None:
                 new.handler = dataclasses.replace(old.handler, target=self.copies[id(old.handler.target)])
+            if old.opname in ("LOAD_DEREF", "DELETE_DEREF") and old.argval in self.facts.code.co_cellvars:
+                new.handler = self._says_local(old.argval, new.handler)
             self._emit(spell.with_explicit_null(new) if spell.pushes_null(new) else [new])
         following = self.facts.flow.next(self.facts.flow.index[id(self.op.raw[-1])])
         if following is not None:
@@ -178,6 +181,18 @@ class Writer:
         if self.op.target >= 0:
             self._emit(arrival)
             self._rest(self._after(jump=True), inline_rest)
+        self._emit(self.handlers)
+
+    def _says_local(self, name: str, outer: Handler | None) -> Handler:
+        """The frame's own cell is a free variable here, and Python would say so where it is empty: raises the error of the frame's own
+        variable instead, as if there had been no other."""
+        catch = spell.op("PUSH_EXC_INFO")
+        throw = spell.op("RAISE_VARARGS", 1)
+        throw.handler = outer
+        text = f"cannot access local variable '{name}' where it is not associated with a value"
+        make = [spell.load_const(UnboundLocalError), spell.load_const(text), *spell.call(1)]
+        self.handlers += [catch, spell.op("POP_TOP"), spell.op("POP_EXCEPT"), *make, throw]
+        return Handler(catch, len(self.point.nulls), False)
 
     def _after(self, jump: bool) -> Point:
         nulls = nulls_after(self.op, self.point, self.facts.closure, jump)
@@ -232,24 +247,3 @@ def make_continuation(
     cells = [spell.load_slot(name) for name in names]
     closure = [*cells, spell.op("BUILD_TUPLE", len(cells))] if names else []
     return [*closure, spell.load_const(made), *spell.make_function(bool(names), defaults)]
-
-
-def trampoline(load_type: Instruction, load_function_type: Instruction) -> list[Instruction]:
-    """[what a step returned] -> [what the frame returns], calling resume functions until there are no more.
-
-    The two loads push `type` and `types.FunctionType`.
-    """
-    again, done = load_type, spell.op("NOP")
-    is_function = [again, spell.op("COPY", 2), *spell.call(1), load_function_type, spell.op("IS_OP")]
-    consts = [spell.op("COPY", 2), spell.load_attr("__code__"), spell.load_attr("co_consts")]
-    return [
-        *is_function,
-        Instruction("POP_JUMP_IF_FALSE", 0, done),
-        spell.load_const(RESUME_MARK),
-        *consts,
-        spell.op("CONTAINS_OP"),
-        Instruction("POP_JUMP_IF_FALSE", 0, done),
-        *spell.call(0),
-        spell.jump(again),
-        done,
-    ]

@@ -64,6 +64,8 @@ def infer_written(facts: OpFacts, args: Any, kwargs: Any) -> Any:
         ):
             check_numbers(facts.op, args, kwargs, target)
             return target
+        if result is None and twin is not facts.op and _kind(target) < 2:
+            result = infer(twin, args, kwargs)  # floats come of some operations on ints
         _check_dtype(facts.op, args, kwargs, target, type(result) is TensorMeta and not torch.can_cast(result.dtype, target.dtype))
     return infer(facts.op, args, kwargs)
 

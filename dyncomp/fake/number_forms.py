@@ -82,7 +82,8 @@ def _triangle(fakes: Any, op: Any, x: torch.Tensor, diagonal: Any, lower: bool) 
         return NotImplemented
     if not _wants_gradient(x):
         return _directly(fakes, op, x, diagonal)
-    place = torch.arange(x.shape[-1]) - torch.arange(x.shape[-2]).unsqueeze(-1)
+    columns, rows = (torch.arange(size, device=x.device) for size in (x.shape[-1], x.shape[-2]))
+    place = columns - rows.unsqueeze(-1)
     inside: Any = place <= diagonal if lower else place >= diagonal
     return torch.where(inside, x, x.new_zeros(())).contiguous()
 

@@ -3,9 +3,11 @@
 aten.native_layer_norm(int64, ...)   meta kernel: RuntimeError          eager: NotImplementedError  ->  NotImplementedError
 aten.sub(bool, bool)                 meta kernel: NotImplementedError   eager: the same             ->  NotImplementedError
 an operation that eager runs         meta kernel: AssertionError        eager: nothing              ->  NoShapeRule
+aten._pack_padded_sequence(...)      meta kernel: RuntimeError          eager: by the lengths       ->  NoShapeRule
 
 The program may catch the error, so its class must be eager's, and a kernel that is stricter than eager must not invent
-one. The operation runs on zeros of the same layout, and leaves the random numbers where they were; only small calls, of
+one. The operation runs on zeros of the same layout, and on ones where it raises, since what it says of one of them alone
+is said of the data; it leaves the random numbers where they were. Only small calls, of
 torch's own operations, on the CPU and with plain sizes are asked about. For all others the first error stands.
 """
 
@@ -31,20 +33,33 @@ def eagers_error(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[
     """
     if is_own_fault(error) or not _may_ask(op, args, kwargs, error):
         return error
-    state = torch.get_rng_state() if facts_of(op).random else None
-    try:
-        _run(op, args, kwargs)
-    except Exception as told:  # noqa: BLE001 - whatever eager raises is the answer
+    told = _raised(op, args, kwargs, fill=0)
+    if told is not None and not _is_about_data(told, _raised(op, args, kwargs, fill=1)):
         told.__cause__ = None
         return mark(told)
+    if isinstance(error, FakeError):
+        return error
+    why = "which eager does not raise" if told is None else "in eager whether it raises depends on the data"
+    refusal = NoShapeRule(str(op), f"{type(error).__name__}: {str(error).partition(chr(10))[0]}, {why}")
+    refusal.__cause__ = error
+    return refusal
+
+
+def _raised(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], fill: int) -> Exception | None:
+    """What the call raises on tensors full of one number."""
+    state = torch.get_rng_state() if facts_of(op).random else None
+    try:
+        _run(op, args, kwargs, fill)
+    except Exception as told:  # noqa: BLE001 - whatever eager raises is the answer
+        return told
     finally:
         if state is not None:
             torch.set_rng_state(state)
-    if isinstance(error, FakeError):
-        return error
-    refusal = NoShapeRule(str(op), f"{type(error).__name__}: {str(error).partition(chr(10))[0]}, which eager does not raise")
-    refusal.__cause__ = error
-    return refusal
+    return None
+
+
+def _is_about_data(of_zeros: Exception, of_ones: Exception | None) -> bool:
+    return (type(of_zeros), str(of_zeros)) != (type(of_ones), str(of_ones)) or isinstance(of_zeros, torch.linalg.LinAlgError)
 
 
 def mark(error: Exception) -> Exception:
@@ -102,17 +117,17 @@ def _reach(meta: TensorMeta) -> int:
     return meta.offset + 1 + sum((n - 1) * s for n, s in zip(meta.shape, meta.strides, strict=True))
 
 
-def _run(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    named = {name: _zeros(value) for name, value in kwargs.items()}
+def _run(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], fill: int) -> None:
+    named = {name: _filled(value, fill) for name, value in kwargs.items()}
     no_casts = torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU))
     with torch._C._DisableTorchDispatch(), torch._C._AutoDispatchBelowAutograd(), no_casts:
-        op(*[_zeros(value) for value in args], **named)
+        op(*[_filled(value, fill) for value in args], **named)
 
 
-def _zeros(value: Any) -> Any:
+def _filled(value: Any, fill: int) -> Any:
     if type(value) is TensorMeta:
-        memory = torch.zeros(_reach(value), dtype=value.dtype, device="cpu")
+        memory = torch.full((_reach(value),), fill, dtype=value.dtype, device="cpu")
         return memory.as_strided(value.shape, value.strides, value.offset)
     if isinstance(value, (list, tuple)):
-        return [_zeros(item) for item in value]
+        return [_filled(item, fill) for item in value]
     return value

@@ -6,11 +6,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from dyncomp.guards.source import Call, Source
 from dyncomp.shape.int_program import Program
+
+_READS: dict[str, Callable[[Any], Any]] = {"offset": torch.Tensor.storage_offset, "len": len}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,9 +25,15 @@ class Number:
     what: str
     dim: int = 0
 
+    @property
+    def stands_alone(self) -> bool:
+        """True where a source leads to the number itself; sizes and strides are read off their tensor."""
+        return self.what not in ("size", "stride")
+
     def value_source(self) -> Source:
-        """Where the number itself is found: that of an int, a float or an offset."""
-        return Call(self.source, torch.Tensor.storage_offset) if self.what == "offset" else self.source
+        """Where the number itself is found, if it stands alone."""
+        read = _READS.get(self.what)
+        return self.source if read is None else Call(self.source, read)
 
     def __str__(self) -> str:
         match self.what:

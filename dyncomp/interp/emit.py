@@ -6,7 +6,7 @@ Out: `RunCode`: plain code and its constants; `RunCode.make(compiled)` is the ca
     def run(<captures>, <constants>):
         out0, out1 = graph(<captures that are the graph's inputs>)
         <side effects>
-        return <what the frame returns>        # or: the call of a step function, where the frame breaks
+        return <what the frame returns>        # or: a step function, where the frame breaks
 
 Constants that are not plain (no numbers, strings, tuples of these) are default values of trailing parameters:
 the code object stays plain data that can be written to disk, and the objects live exactly as long as the
@@ -23,10 +23,9 @@ from typing import Any
 
 from dyncomp.bytecode import spell
 from dyncomp.bytecode.assemble import Layout, assemble
-from dyncomp.bytecode.continuation_writer import trampoline
 from dyncomp.bytecode.instruction import Handler, Instruction, Positions
 from dyncomp.errors import InternalError
-from dyncomp.guards.source import Const, Func, Source
+from dyncomp.guards.source import Func, Source
 from dyncomp.interp.rerun import generator_state, rerun
 from dyncomp.values.base import Unreconstructible, Value
 
@@ -102,7 +101,6 @@ class RunBuilder:
         self._late: dict[
             int, dict[int, Value]
         ] = {}  # id of an unfinished value -> containers to fill after it
-        self._release: Instruction | None = None
         self._rerun: list[Instruction] = []  # [exception] -> [what the frame returns]
         self._before_graph: list[Instruction] = []
         self.positions: Positions = (code.co_firstlineno, code.co_firstlineno, None, None)
@@ -237,12 +235,6 @@ class RunBuilder:
     def load_temp(self, temp: str) -> None:
         self.emit(spell.load_fast(temp))
 
-    def release(self) -> None:
-        """Drops the graph's outputs, the temporaries and the captures here: what the frame calls next decides how long they
-        live."""
-        self._release = spell.op("NOP")
-        self.emit(self._release)
-
     # -- building and calling --------------------------------------------------------------------------------
 
     def build_tuple(self, n: int) -> None:
@@ -323,16 +315,9 @@ class RunBuilder:
         """[callable, argument * n] -> [result]; the last arguments are those of `kw_names`"""
         self.emit(*spell.call(n, tuple(kw_names)))
 
-    def make_function(self, closure: bool = False) -> None:
-        """[tuple of cells if any, code] -> [function with `run`'s globals]"""
-        self.emit(*spell.make_function(closure))
-
-    def trampoline(self) -> None:
-        """[what a step returned] -> [what the frame returns]"""
-        self.load_const(type)
-        self.load_const(types.FunctionType)
-        load_function_type, load_type = self._out.pop(), self._out.pop()
-        self.emit(*trampoline(load_type, load_function_type))
+    def make_function(self, closure: bool = False, defaults: bool = False) -> None:
+        """[tuple of defaults if any, tuple of cells if any, code] -> [function with `run`'s globals]"""
+        self.emit(*spell.make_function(closure, defaults))
 
     def rerun_on_failure(self, slots: Sequence[Source], draws: bool) -> None:
         """Should the graph raise, `run` returns what the function itself does; `slots` are its frame's arguments. `draws`: the
@@ -369,7 +354,7 @@ class RunBuilder:
         elif self.outputs:
             raise InternalError("outputs of a graph that is not called")
         parameters += [f".k{i}" for i in range(len(self._constants))]
-        body, self._out = self._released(), []
+        body, self._out = self._out, []
         self.emit(spell.op("RESUME"))
         if calls_graph:
             self._call_graph()
@@ -447,24 +432,6 @@ class RunBuilder:
             else:
                 kept.append(instruction)
         self._out = kept
-
-    def _own_captures(self) -> list[str]:
-        """Names of the captures that the program may drop while the function still runs."""
-        return [f".c{i}" for i, source in enumerate(self.captures) if not isinstance(source.root, Const)]
-
-    def _released(self) -> list[Instruction]:
-        """The code with the deletions of `release` in their place."""
-        if self._release is None:
-            return self._out
-        at = next(i for i, instruction in enumerate(self._out) if instruction is self._release)
-        stored = [i.argval for i in self._out[:at] if i.opname == "STORE_FAST"]
-        deletions = [
-            spell.delete_fast(name)
-            for name in (*self._output_names.values(), *dict.fromkeys(stored), *self._own_captures())
-        ]
-        for deletion in deletions:
-            deletion.positions = self._release.positions
-        return [*self._out[:at], *deletions, *self._out[at + 1 :]]
 
 
 @dataclasses.dataclass

@@ -256,9 +256,10 @@ def _finish(trace: Trace, result: Value | None, record: BreakRecord | None) -> F
 
 def _failure_shows(trace: Trace) -> bool:
     """True if the program could tell where the graph was when it raised: a `try` or `with` was around an operation, an object had
-    been changed, or, of operations that do raise in correct programs, a tensor had been written or random numbers been drawn.
+    been changed, or, of operations that do raise in correct programs, a tensor had been written or random numbers been drawn,
+    or the error is not eager's.
     """
-    raises = trace.may_fail and (trace.writes() or trace.fake_mode.draws)
+    raises = trace.may_fail and (trace.writes() or trace.fake_mode.draws or trace.raises_otherwise)
     return bool(trace.may_be_caught or len(trace.effects) or raises or trace.checks.made or trace.checks.granted)
 
 

@@ -123,7 +123,7 @@ class NumberNodes:
             return self._read_late(origin)
         if origin not in self._known:
             number = env.number_at(origin)
-            if origin.what in ("int", "float", "offset"):
+            if origin.stands_alone:
                 node = self._int_node(origin.value_source(), number)
             else:
                 tensor = self._tensor_node(origin.source)

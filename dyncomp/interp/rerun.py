@@ -2,8 +2,8 @@
 
 An index out of range, a singular matrix: such errors depend on the data, so they come out of the compiled graph, at a moment
 when no side effect was replayed and no input was written. If the program could tell the difference, because it catches the
-error or had done something before it, the whole frame is run by Python from its start, which does all that eager does, with the
-same random numbers.
+error, had done something before it, or would see another error, the whole frame is run by Python from its start, which does all
+that eager does, with the same random numbers.
 
     state = generator_state()      # where the graph draws random numbers
     try: outs = graph(...)         # a row of the exception table: costs nothing until it raises
@@ -40,6 +40,15 @@ _FAILING = frozenset(
         "max_unpool1d", "max_unpool2d", "max_unpool3d", "unflatten", "masked_scatter", "masked_scatter_", "isin",
     }
 )  # fmt: skip
+
+
+# Of these, the ones that kernels check in words of their own.
+_CHECKED_OTHERWISE = frozenset({"getitem", "__getitem__", "gather"})
+
+
+def raises_otherwise(fn: Any) -> bool:
+    """True where compiled code names another error than eager does, so that only plain Python raises the right one."""
+    return (fn if isinstance(fn, str) else getattr(fn, "__name__", "")) in _CHECKED_OTHERWISE
 
 
 def may_fail(fn: Any, args: Sequence[Any]) -> bool:
@@ -92,3 +101,7 @@ def rerun(error: BaseException, generator: Any, function: types.FunctionType, *s
     if code.co_flags & inspect.CO_VARKEYWORDS:
         kwargs.update(rest[0])
     return _core.without_hook(function)(*args, **kwargs)
+
+
+for _function in (rerun, throw_into):  # tracebacks show the frame that ran again alone
+    _core.own(_function.__code__)

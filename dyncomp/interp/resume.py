@@ -3,11 +3,10 @@
 In:  the frame in front of the instruction: variables, cells, stack, as symbolic values
 Out: code on a `RunBuilder`
 
-    rest = step(<variables>, <stack>)          step's closure: the frame's cells
-    while rest is a resume function: rest = rest()
-    return rest
+    return step        step's defaults: <variables>, <stack>; its closure: the frame's cells
 
-The step and resume functions themselves are made by `dyncomp.bytecode.continuation`.
+Whoever began the frame calls what it returns until that is no such function (`_frame/dispatch/serve.cpp`), so that each part's
+frame stands where the user's own would. The step and resume functions themselves are made by `dyncomp.bytecode.continuation`.
 """
 
 from __future__ import annotations
@@ -44,8 +43,7 @@ def emit_break(
     handled: Sequence[Value] = (),
     kept: frozenset[str] = frozenset(),
 ) -> None:
-    """Pushes what the frame returns once `op` and all after it ran as Python or in frames compiled in their
-    turn.
+    """Pushes the step function that runs `op` as Python; it returns the function that goes on behind it.
 
     `op` is an op of `canonical(code)`; `variables` holds the bound ones, `cells` the cell objects of all that
     have one (a variable whose slot an inlined comprehension uses at the moment has none); `stack` is bottom
@@ -63,14 +61,11 @@ def emit_break(
     point = Point(index, nulls, frozenset(variables), shadowed, entered, kept)
     step = step_code(user, point)
     builder.positions = canonical(code).place(op)
-    _load_function(builder, closure_names(user, shadowed), step, cells)
     names = parameters(user, point)
     for name in names:
         _load_parameter(builder, user, name, variables, cells, stack)
-    builder.release()
-    builder.call(len(names))
-    if not is_resume(code):  # who began the frame calls its resume functions, one after the other
-        builder.trampoline()
+    builder.build_tuple(len(names))
+    _load_function(builder, closure_names(user, shadowed), step, cells)
 
 
 def _load_function(
@@ -81,7 +76,7 @@ def _load_function(
     if closure:
         builder.build_tuple(len(closure))
     builder.load_const(step)
-    builder.make_function(closure=bool(closure))
+    builder.make_function(closure=bool(closure), defaults=True)
 
 
 def _load_parameter(

@@ -166,6 +166,15 @@ class Sizes:
         self._met.append((origin, value, number, "plain"))
         return None if isinstance(number, int) else number  # beyond what the engine counts
 
+    def length(self, length: int, source: Source) -> Any:
+        """A torch.SymInt for the length of an outside list that grows from call to call; None where it stays plain."""
+        origin = Number(source, "len")
+        if not self._open(str(origin), (length,), 0):
+            return None
+        number = self.begin().create_int(length, origin, low=0, duck=False, special=False)
+        self._met.append((origin, length, number, "plain"))
+        return number if is_symbolic(number) else None
+
     def took_equals_for_one(self) -> bool:
         """True if numbers that happen to be equal in this call were taken for one, and that one was pinned."""
         return self.env is not None and self.env.pinned_ducks()

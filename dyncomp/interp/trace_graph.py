@@ -22,9 +22,10 @@ from dyncomp.fake.refusal import is_eagers
 from dyncomp.fake.tensor import FakeTensor
 from dyncomp.guards.number import pinned_offset
 from dyncomp.guards.source import Source
+from dyncomp.interp import warned
 from dyncomp.interp.machine import Frame
 from dyncomp.interp.number_nodes import NumberNodes
-from dyncomp.interp.rerun import may_fail
+from dyncomp.interp.rerun import may_fail, raises_otherwise
 from dyncomp.interp.runtime_checks import RuntimeChecks
 from dyncomp.interp.sizes import Sizes
 from dyncomp.shape.errors import DataDependent
@@ -51,6 +52,7 @@ class TraceGraph(abc.ABC):
         self.frames: list[Frame] = []
         self.inputs: list[tuple[fx.Node, Source, Any, Any]] = []  # node, source, real tensor, fake
         self.may_fail = False  # the graph holds an operation whose errors depend on data
+        self.raises_otherwise = False  # one of those is checked in other words than eager's
         self.may_be_caught = False  # it holds one inside a `try` or `with`
         self._by_source: dict[Source, Value] = {}
 
@@ -101,7 +103,7 @@ class TraceGraph(abc.ABC):
         if self.sizes.env is None:
             return set()
         return {
-            self._int_node(origin.value_source(), number) if origin.what in ("int", "float", "offset") else self._tensor_node(origin.source)
+            self._int_node(origin.value_source(), number) if origin.stands_alone else self._tensor_node(origin.source)
             for origin, number in unread_origins(self.sizes.env, fakes)
         }
 
@@ -175,6 +177,7 @@ class TraceGraph(abc.ABC):
         if may_fail and caught and self.writes() and not getattr(backend, "writes_last", False):
             raise GraphBreak("caught-error", f"{_name(fn)} may raise inside a try or with, after a write to an input")
         self.may_fail = self.may_fail or may_fail
+        self.raises_otherwise = self.raises_otherwise or may_fail and raises_otherwise(fn)
         self.may_be_caught = self.may_be_caught or caught
 
     def writes(self) -> bool:
@@ -213,6 +216,9 @@ class TraceGraph(abc.ABC):
         fake_kwargs = fx.map_arg(kwargs, _example)
 
         def run() -> Any:
+            return warned.run_quietly(self, str(_name(fn)), _may_write(fn, kwargs), call)
+
+        def call() -> Any:
             if isinstance(fn, str):
                 return self.fake_mode.run(getattr(fake_args[0], fn), tuple(fake_args[1:]), dict(fake_kwargs))
             return self.fake_mode.run(fn, tuple(fake_args), dict(fake_kwargs))
@@ -231,6 +237,8 @@ class TraceGraph(abc.ABC):
                     raise
                 fake_args, fake_kwargs = _pinned(fake_args), _pinned(fake_kwargs)
                 return run()
+        except GraphBreak:
+            raise
         except DataDependentShape as error:
             raise GraphBreak("data-dependent-shape", str(error), _knob_hint(error)) from error
         except DataDependent as error:

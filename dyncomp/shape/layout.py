@@ -220,6 +220,17 @@ def may_overlap_itself(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return spread and 0 not in shape
 
 
+def surely_apart(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """True if no two indices share memory: each stride passes by all that the smaller ones reach. For plain numbers."""
+    reach = 0
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size > 1:
+            if stride <= reach:
+                return 0 in shape
+            reach += (size - 1) * stride
+    return True
+
+
 def iteration_order(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> list[int]:
     """Dimensions from the fastest to the slowest, as eager's elementwise iterator orders them.
 

@@ -1,6 +1,7 @@
 """Symbolic Python values. Importing the package fills the tables of `values.registry`."""
 
 from dyncomp.values import (
+    bound_builtin,
     builtin,
     builtin_calls,
     builtin_classes,
@@ -9,12 +10,14 @@ from dyncomp.values import (
     builtin_numbers,
     builtin_objects,
     constant,
+    context_device,
     context_torch,
     copying,
     exception,
     function,
     instance,
     iterators,
+    itertools_calls,
     klass,
     late,
     library_calls,
@@ -37,13 +40,16 @@ from dyncomp.values import (
     torch_autograd,
     torch_backward,
     torch_checks,
+    torch_distributions,
     torch_function,
     torch_tensor,
     transforms,
     transforms_autograd,
+    typing_values,
 )
 
 __all__ = [
+    "bound_builtin",
     "builtin",
     "builtin_calls",
     "builtin_classes",
@@ -52,6 +58,7 @@ __all__ = [
     "builtin_numbers",
     "builtin_objects",
     "constant",
+    "context_device",
     "context_torch",
     "copying",
     "exception",
@@ -59,6 +66,7 @@ __all__ = [
     "instance",
     "opaque",
     "iterators",
+    "itertools_calls",
     "klass",
     "late",
     "library_calls",
@@ -80,8 +88,10 @@ __all__ = [
     "torch_backward",
     "tensor_literal",
     "torch_checks",
+    "torch_distributions",
     "torch_function",
     "torch_tensor",
     "transforms",
     "transforms_autograd",
+    "typing_values",
 ]

@@ -27,6 +27,12 @@ def attach(
     return list(_function(name, once).apply(backwards, materializes, may, dirty, results, saved, *inputs))
 
 
+def marked_dirty(args: tuple[Any, ...]) -> list[torch.Tensor]:
+    """The inputs that a call of `attach` with these arguments marks as written to."""
+    dirty, inputs = args[5], args[8:]
+    return [inputs[place] for place in dirty]
+
+
 @functools.lru_cache(512)
 def _function(name: str, once: bool) -> Any:
     """Autograd shows the name in its errors."""

@@ -228,9 +228,15 @@ class ConstantValue(Value):
             method = getattr(self.value, name)
         except AttributeError as error:
             tx.raise_real(error)
+        if name == "join" and len(args) == 1 and not kwargs and hasattr(args[0].python_type(), "__next__"):
+            return fold_call(tx, lambda *items: method(items), args[0].unpack(tx), {})
         return fold_call(tx, method, args, kwargs)
 
     def call(self, tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if type(self.value) is types.GenericAlias and self.value.__origin__.__module__ == "builtins":
+            return tx.call(tx.constant(self.value.__origin__), args, kwargs)  # type: ignore[attr-defined,no-any-return]
+        if callable(self.value):
+            raise GraphBreak("unsupported-call", f"call of {self.describe()}")
         tx.raise_(TypeError, f"'{self.python_type().__name__}' object is not callable")
 
     def setattr(self, tx: Tracer, name: str, value: Value) -> None:

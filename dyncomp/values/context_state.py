@@ -23,7 +23,16 @@ from dyncomp.fake.levels import ENTER
 from dyncomp.guards.source import Call, Const
 from dyncomp.values import registry
 from dyncomp.values.base import NotConstant, Tracer, Value
-from dyncomp.values.saved_state import SDPA, SavedState, enter_dual, exit_dual, exit_inference, leave_autocast
+from dyncomp.values.saved_state import (
+    SDPA,
+    SavedState,
+    enter_device,
+    enter_dual,
+    exit_device,
+    exit_dual,
+    exit_inference,
+    leave_autocast,
+)
 
 Setting = tuple[Any, tuple[Any, ...]]  # (setter, arguments without the value)
 
@@ -46,7 +55,7 @@ SETTERS = _pairs()
 _COVERED = (torch.is_grad_enabled, torch.is_autocast_enabled)
 _call = operator.methodcaller("__call__")
 _NESTING = {torch.autocast_increment_nesting: 1, torch.autocast_decrement_nesting: -1}
-_STATE_NODES = frozenset({*SETTERS, *_NESTING, *ENTER, enter_dual, leave_autocast})
+_STATE_NODES = frozenset({*SETTERS, *_NESTING, *ENTER, enter_device, exit_device, enter_dual, leave_autocast})
 
 
 @dataclasses.dataclass

@@ -3,7 +3,7 @@
 torch.no_grad, enable_grad, set_grad_enabled, autocast, sdpa_kernel    inlined; see context_state
 torch.inference_mode                the C++ guard inside becomes a pair of graph nodes
 record_function                     annotates profiles only: nothing to keep
-torch.device as a context, graph captures, streams                     break the graph
+graph captures, streams             break the graph
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -46,6 +47,7 @@ class SequenceIterator(IteratorValue):
         super().__init__()
         self.sequence, self.backwards = sequence, backwards
         self.index = len(sequence.items) - 1 if backwards else 0
+        self.begun = len(sequence.items)
         self.cls = (
             type(reversed([]))
             if backwards
@@ -56,6 +58,8 @@ class SequenceIterator(IteratorValue):
         self.done = False
 
     def next(self, tx: Tracer) -> Value | None:
+        if len(self.sequence.items) != self.begun and issubclass(self.sequence.cls, collections.deque) and not self.done:
+            tx.raise_(RuntimeError, "deque mutated during iteration")
         if self.done or not 0 <= self.index < len(self.sequence.items):
             self.done = True
             return None

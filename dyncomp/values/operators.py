@@ -87,7 +87,7 @@ def _repeated(tx: Tracer, left: Value, right: Value) -> Value | None:
                 tx.raise_(TypeError, f"can't multiply sequence by non-int of type {type_name(count.python_type())!r}")
             number = special_results.index(tx, count.call_method(tx, "__index__", [], {}))
             if number.is_constant() and number.python_type() is int:
-                return binary(tx, "*", sequence, number)
+                return binary(tx, "*", sequence, tx.constant(number.as_constant()))  # its length is the trace's: the number is pinned
             raise GraphBreak("unsupported-object", f"a sequence repeated {count.describe()} times")
     return None
 

@@ -1,5 +1,5 @@
 """Torch's state of this thread, kept at one moment and put back as it was: grad mode, autocast, inference mode, SDPA choices,
-levels of function transforms.
+levels of function transforms, devices of `with torch.device(...)`.
 
     kept = SavedState()
     try:
@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
+from torch.overrides import _get_current_function_mode_stack
 
 from dyncomp.fake.levels import depth, leave_to
 
@@ -61,6 +62,16 @@ def exit_dual() -> None:
     torch._C._exit_dual_level(level=_open.duals.pop())
 
 
+def enter_device(device: torch.device) -> None:
+    """Opens the block of `with device:`."""
+    device.__enter__()  # type: ignore[attr-defined]
+
+
+def exit_device() -> None:
+    """Ends the innermost such block."""
+    torch._C._pop_torch_function_stack()
+
+
 def autocast_nesting() -> int:
     """How many autocast blocks are open in this thread."""
     count: int = torch.autocast_increment_nesting() - 1
@@ -100,12 +111,14 @@ class SavedState:
         self.levels = depth()
         self.duals = len(_open.duals)
         self.forward_grad = torch._C._is_fwd_grad_enabled()
+        self.modes = _get_current_function_mode_stack()
 
     def put_back(self) -> None:
         leave_to(self.levels)
         while len(_open.duals) > self.duals:
             exit_dual()
         torch._C._set_fwd_grad_enabled(self.forward_grad)
+        self._put_back_modes()
         while len(_open.guards) > self.inference:
             exit_inference(_open.guards[-1])
         torch._C._set_grad_enabled(self.grad)
@@ -116,6 +129,16 @@ class SavedState:
             torch.autocast_increment_nesting()
         for (setter, _), value in zip(SDPA, self.sdpa, strict=True):
             setter(value)
+
+    def _put_back_modes(self) -> None:
+        now = _get_current_function_mode_stack()
+        same = 0
+        while same < min(len(now), len(self.modes)) and now[same] is self.modes[same]:
+            same += 1
+        for _ in now[same:]:
+            torch._C._pop_torch_function_stack()
+        for mode in self.modes[same:]:
+            torch._C._push_on_torch_function_stack(mode)
 
     def put_back_autocast(self) -> None:
         """Which casts are made; not how many blocks are open."""

@@ -19,7 +19,7 @@ from dyncomp.values.builtin_kind import builtin_method
 from dyncomp.values.operators import compare, equal
 from dyncomp.values.registry import wrap_type
 from dyncomp.values.sequence_base import SequenceValue, as_index, integer
-from dyncomp.values.sym_number import product
+from dyncomp.values.sym_number import product, wrap_number
 
 
 class TupleValue(SequenceValue):
@@ -75,6 +75,46 @@ class ListValue(SequenceValue):
     def _read(self) -> None:
         super()._read()
         self.read_length = len(self._items or ()) - len(self.appended)
+
+    # -- an outside list that is not read: what a list that grows from call to call is asked for
+    def length(self, tx: Tracer) -> Value:
+        if self._is_growing():
+            number = tx.sizes.length(len(self._outside), self.source)
+            if number is None:
+                tx.guard(self.source, "len", number := len(self._outside))  # type: ignore[arg-type]
+            return wrap_number(tx, number + len(self.appended))
+        return super().length(tx)
+
+    def truth(self, tx: Tracer) -> bool:
+        if not self._is_growing():
+            return super().truth(tx)
+        if not self.appended:
+            tx.guard(self.source, "truth", bool(self._outside))  # type: ignore[arg-type]
+        return bool(self.appended or self._outside)
+
+    def getitem(self, tx: Tracer, key: Value) -> Value:
+        if self._is_growing() and key.is_constant() and not key.symbolic:
+            item = self._item_at(tx, key.as_constant())
+            if item is not None:
+                return item
+        return super().getitem(tx, key)
+
+    def _is_growing(self) -> bool:
+        return self.cls is list and not self.is_read and self.source is not None
+
+    def _item_at(self, tx: Tracer, index: Any) -> Value | None:
+        """One item of many; None leaves it to the list that is read. What was appended, and what is counted from the start, needs no
+        guard on the length: the item's own says that it is there."""
+        if not isinstance(index, int):
+            return None
+        if -len(self.appended) <= index < 0:
+            return self.appended[index]
+        if index < 0:
+            tx.guard(self.source, "len", len(self._outside))  # type: ignore[arg-type]
+            index += len(self._outside) + len(self.appended)
+        if 0 <= index < len(self._outside):
+            return tx.wrap(self._outside[index], self._item_source(index))
+        return None
 
     def _item_source(self, index: int) -> Source:
         assert self.source is not None
@@ -182,6 +222,8 @@ class ListValue(SequenceValue):
         return self._pop_at(tx, -1 if index is None else as_index(tx, index, self.cls))
 
     def _pop_at(self, tx: Tracer, where: int | slice) -> Value:
+        if where == -1 and self.appended and self._is_growing():
+            return self.appended.pop()
         if not self.items:
             tx.raise_(
                 IndexError,

@@ -338,7 +338,7 @@ def wrap_outside_number(tx: Tracer, obj: int | float, source: Any) -> Value:
 
 def _load_number(builder: Builder, origin: Number) -> None:
     """Pushes the number that the call brought."""
-    if origin.what in ("int", "float", "offset"):
+    if origin.stands_alone:
         builder.load_source(origin.value_source())
         return
     builder.load_const(torch.Tensor.size if origin.what == "size" else torch.Tensor.stride)

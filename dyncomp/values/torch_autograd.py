@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 
 from dyncomp.errors import GraphBreak
 from dyncomp.values import registry
@@ -119,6 +120,9 @@ def apply(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         with_history = iter(trace_backward(tx, cls, cls_value.getattr(tx, "backward"), context, inputs, returned))
         items = [next(with_history) if isinstance(value, TensorValue) else value for value in returned]
     else:
+        for value in context.dirty:  # eager's counts it besides the writes
+            if isinstance(value, TensorValue):
+                tx.graph_call(increment_version, [value])
         given = [id(value) for value in inputs if isinstance(value, TensorValue) and all(value is not one for one in context.dirty)]
         items = [tx.graph_call("view_as", [value, value]) if id(value) in given else value for value in returned]
     return TupleValue(items, output.python_type()) if isinstance(output, TupleValue) else items[0]

@@ -6,8 +6,10 @@ import pytest
 import torch
 import torch.fx
 
-from dyncomp import aot
+import dyncomp
+from dyncomp import aot, config
 from dyncomp.codegen.compile import Options, compile_graph
+from tests.support import assert_same
 
 PROGRAMS = {
     "view": lambda x: x.view(-1),
@@ -67,3 +69,35 @@ def test_outputs_have_eagers_history(name, kind, mode):
                 want["of the input's base"] = history(output, given)["of the input's base"]
             assert history(output, given) == want
             assert torch.equal(output, program(given))
+
+
+def under_no_grad(x):
+    with torch.no_grad():
+        part = x[..., ::2]
+    return part[None]
+
+
+def beside_its_base(x):
+    y = x * 2
+    with torch.no_grad():
+        row = y[0]
+    return y, row.unsqueeze(0), y[1]
+
+
+@pytest.mark.parametrize("leaf", [True, False])
+@pytest.mark.parametrize("program", [under_no_grad, beside_its_base])
+def test_a_view_of_a_view_made_under_no_grad_has_no_way_to_its_base(program, leaf, fresh):
+    found = []
+    for side in (dyncomp.optimize(program), program):
+        x = torch.arange(12.0).view(3, 4).clone().requires_grad_()
+        with config.patch(strict=True):
+            results = side(x if leaf else x * 1)
+        results = results if isinstance(results, tuple) else (results,)
+        assert all(one.requires_grad for one in results)
+        sum((one * 2).sum() for one in results).backward()
+        found.append((results, x.grad))
+    (ours, our_gradient), (theirs, gradient) = found
+    assert_same(ours, theirs)
+    assert (our_gradient is None) is (gradient is None)
+    if gradient is not None:
+        assert_same(our_gradient, gradient)

@@ -7,15 +7,29 @@ import copy
 import dataclasses
 import functools
 import sys
+import types
 
 from dyncomp.bytecode import spell
 from dyncomp.bytecode.assemble import Layout, assemble
 from dyncomp.bytecode.canonical import canonical
+from dyncomp.bytecode.continuation import is_resume, is_step
 from dyncomp.bytecode.continuation_writer import make_continuation
 from dyncomp.bytecode.flow import Flow
 from dyncomp.bytecode.frame_facts import FIRST_ARGUMENT, closure_names, parameters
 from dyncomp.bytecode.frame_point import Point, nulls_after, variables_after
 from dyncomp.bytecode.instruction import Instruction
+
+
+def to_the_end(function):
+    """Calls the functions that a broken frame, and each step of it, returns."""
+
+    def run(*args):
+        result = function(*args)
+        while isinstance(result, types.FunctionType) and (is_step(result.__code__) or is_resume(result.__code__)):
+            result = result()
+        return result
+
+    return run
 
 
 @functools.cache

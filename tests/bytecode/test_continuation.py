@@ -13,20 +13,8 @@ from dyncomp.bytecode import frame_facts
 from dyncomp.bytecode.canonical import canonical
 from dyncomp.bytecode.continuation import is_resume, is_step, locate, origin, resume_code, step_code
 from dyncomp.bytecode.frame_point import Point
-from tests.bytecode.cutting import cut_at, every_cut
+from tests.bytecode.cutting import cut_at, every_cut, to_the_end
 from tests.bytecode.programs import CALLS, outcome, rebuilt, reset
-
-
-def to_the_end(function):
-    """Calls the resume functions that steps return."""
-
-    def run(*args):
-        result = function(*args)
-        while isinstance(result, types.FunctionType) and is_resume(result.__code__):
-            result = result()
-        return result
-
-    return run
 
 
 @pytest.mark.parametrize("function, args", CALLS)

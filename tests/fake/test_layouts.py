@@ -183,6 +183,55 @@ def compiled(program, *tensors):
         assert torch.equal(actual, expected)
 
 
+# Channels last and row-major at once, channels last, with gaps, and neither.
+IMAGES = [
+    ((2, 4, 1, 1), (4, 1, 4, 4)),
+    ((2, 4, 1, 1), (4, 1, 1, 1)),
+    ((2, 4, 1, 1), (8, 1, 8, 8)),
+    ((2, 1, 3, 3), (9, 1, 3, 1)),
+    ((2, 1, 3, 3), (9, 9, 3, 1)),
+    ((2, 4, 3, 3), (36, 9, 3, 1)),
+    ((2, 4, 3, 3), (36, 1, 12, 4)),
+    ((2, 4, 3, 3), (72, 1, 12, 4)),
+    ((2, 4, 3, 3), (36, 3, 12, 1)),
+    ((2, 4, 3), (12, 1, 4)),
+    ((2, 4, 1), (4, 1, 4)),
+    ((2, 4), (1, 2)),
+    ((2, 1, 2, 2, 2), (8, 1, 4, 2, 1)),
+    ((2, 4, 2, 2, 2), (32, 1, 16, 8, 4)),
+]
+
+
+@pytest.mark.parametrize("image", IMAGES, ids=str)
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_norm(image, training):
+    shape, strides = image
+    x, channels = torch.randn(200).as_strided(shape, strides), shape[1]
+    ones, spread = torch.ones(channels), torch.ones(2 * channels)[::2]
+    for weight, mean in ((ones, ones), (spread, ones), (ones, spread)):
+        agree(lambda x, w, m: torch.native_batch_norm(x, w, w, m, m, training, 0.1, 1e-5)[0], x, weight, mean)
+    for gradient in (torch.randn(200).as_strided(*other) for other in IMAGES if other[0] == shape):
+        agree(
+            lambda g, x, w: aten.native_batch_norm_backward(g, x, w, w, w, w, w, training, 1e-5, [True] * 3)[0],
+            gradient, x, ones,
+        )  # fmt: skip
+
+
+def test_batch_norm_of_one_pixel(fresh):
+    """What comes behind a pooling to one pixel: results and gradients lie as in eager."""
+    layer = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 3, 1))
+    compiled = dyncomp.optimize(layer, fullgraph=True)
+    outcomes = []
+    for program in (layer, compiled):
+        torch.manual_seed(0)
+        x = torch.randn(3, 4, 5, 6).to(memory_format=torch.channels_last).requires_grad_()
+        pooled = program(x)
+        pooled.cos().sum().backward()
+        outcomes.append([t.stride() for t in (pooled, x.grad, *[p.grad for p in layer.parameters()])])
+        layer.zero_grad()
+    assert outcomes[1] == outcomes[0]
+
+
 def test_plain_sizes_in_a_trace_with_symbolic_ones_are_inferred_as_everywhere_else():
     """torch's Python kernels, which go first where sizes are symbolic, lay out some results otherwise, and results are remembered."""
 

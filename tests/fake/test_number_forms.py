@@ -100,6 +100,15 @@ def test_a_diagonal_is_a_view_that_can_be_written_to():
     assert compiles(program, X, OFFSETS, dynamic=True) <= 3
 
 
+@pytest.mark.parametrize("gradients", [False, True])
+def test_triangles_are_where_their_tensor_is(gradients):
+    def program(x, n):
+        with torch.device("meta"):
+            return x.tril(n)
+
+    assert compiles(program, X, OFFSETS, gradients, dynamic=True) == 1
+
+
 def test_a_diagonal_beyond_the_tensor_is_empty():
     assert compiles(lambda x, n: x.diagonal(n), X, (2, 1, 7, 12, -6, -9), dynamic=True) <= 6
 

@@ -101,3 +101,21 @@ def test_large_calls_keep_the_first_error(shape):
     """Asking takes memory and time; the kernel's own error stands then, whatever its class."""
     with pytest.raises((RuntimeError, NotImplementedError)):
         FakeMode().run(lambda: F.layer_norm(torch.empty(shape, dtype=torch.int64), shape[-1:]))
+
+
+def test_an_error_that_depends_on_the_data_is_nobodys_word(fresh):
+    """Lengths of 0 are refused; which ones come shows at the call alone."""
+
+    def program(x, lengths):
+        try:
+            packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        except RuntimeError:
+            return x
+        return packed.data * 2
+
+    compiled = dyncomp.optimize(program)
+    x = torch.randn(2, 5, 3)
+    for lengths in ([3, 5], [0, 5], [1, 1]):
+        lengths = torch.tensor(lengths)
+        assert torch.equal(compiled(x, lengths), program(x, lengths))
+    assert not any(record.reason == "eager-error" for record in dyncomp.counters.breaks())

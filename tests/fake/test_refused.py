@@ -51,3 +51,18 @@ def test_sparse_results(fresh, name):
     torch.testing.assert_close(dyncomp.optimize(f)(x), f(x))
     assert set(dyncomp.stats().break_reasons) == {"unsupported-tensor"}
     assert dyncomp.stats().graphs == graphs
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int32, torch.int64])
+def test_a_result_that_does_not_fit_what_is_written(fresh, dtype):
+    """Of arguments of the same kind: no rule and no argument tells that the result is a float."""
+
+    def function(x):
+        return x.ldexp_(x)
+
+    x = torch.ones(3, dtype=dtype)
+    with pytest.raises(RuntimeError) as expected:
+        function(x.clone())
+    with pytest.raises(RuntimeError) as got:
+        dyncomp.optimize(function)(x)
+    assert str(got.value) == str(expected.value) and x.eq(1).all()

@@ -4,6 +4,8 @@ import copy
 import functools
 import gc
 import inspect
+import sys
+import traceback
 import weakref
 
 import pytest
@@ -242,3 +244,43 @@ def test_freed_with_all_it_holds(compiler):
 
 def test_copies_are_the_same_object_only_by_choice(fast):
     assert copy.copy([fast])[0] is fast
+
+
+def parts(seen, last):
+    """Two parts of a broken frame: each is called by who began the frame, and returns the next."""
+
+    def second():
+        seen.append(sys._getframe(1).f_code.co_name)
+        return last()
+
+    def first(following=second):
+        seen.append(sys._getframe(1).f_code.co_name)
+        return following
+
+    for part in (first, second):
+        _core.own(part.__code__, resumes=True)
+    return first
+
+
+def test_the_parts_of_a_broken_frame_stand_on_its_caller(compiler, owner):
+    seen = []
+    first = parts(seen, lambda: "end")
+    compiler.rule("documented", lambda *slots: first, whole=False, guard=lambda arg: [])
+    assert _core.Dispatcher(documented, owner)(1) == "end"
+    assert seen == ["test_the_parts_of_a_broken_frame_stand_on_its_caller"] * 2
+    assert first.__defaults__ is None  # its frame held them
+
+
+def test_a_part_that_raises_is_all_that_a_traceback_shows(compiler, owner):
+    first = parts([], lambda: 1 // 0)
+    compiler.rule("documented", lambda *slots: first, whole=False, guard=lambda arg: [])
+    with pytest.raises(ZeroDivisionError) as caught:
+        _core.Dispatcher(documented, owner)(1)
+    names = [entry.name for entry in traceback.extract_tb(caught.value.__traceback__)]
+    assert names[1:] == ["second", "<lambda>"]
+
+
+def test_a_function_that_a_whole_frame_returns_is_its_result(compiler, owner):
+    first = parts([], lambda: "end")
+    compiler.rule("documented", lambda *slots: first, guard=lambda arg: [])
+    assert _core.Dispatcher(documented, owner)(1) is first

@@ -10,6 +10,7 @@ import torch
 
 from dyncomp.guards.build import build_tree
 from dyncomp.interp import trace_frame
+from tests.bytecode.cutting import to_the_end
 
 
 class Plain:
@@ -176,7 +177,7 @@ def run_traced(function, args):
     assert trace.skipped is None, trace.skipped
     tree = build_tree([], trace.captures)
     run = trace.make_run(trace.graph)
-    return run(*tree.capture(function, args)), trace
+    return to_the_end(run)(*tree.capture(function, args)), trace
 
 
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)

@@ -213,3 +213,33 @@ def test_an_error_after_a_write_runs_the_users_cleanup():
     with pytest.raises(IndexError):
         compiled(x, torch.tensor([7]))
     assert x.tolist() == [2.0, 2.0, 2.0] and state() == (True, False)
+
+
+OUT_OF_RANGE = {
+    "index": lambda x, i: x[i],
+    "index of a result": lambda x, i: (x * 2)[i] + 1,
+    "index of a later dimension": lambda x, i: x[..., i],
+    "two indices": lambda x, i: x[i, i],
+    "gather": lambda x, i: x[:, 0].gather(0, i),
+    "torch.gather": lambda x, i: torch.gather(x[0], 0, i) * 2,
+    "index_select": lambda x, i: x.index_select(0, i),
+    "embedding": lambda x, i: F.embedding(i, x),
+    "take": lambda x, i: x.take(i * 3),
+    "index_add": lambda x, i: x[0].index_add(0, i, torch.ones(2)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", OUT_OF_RANGE)
+def test_the_error_is_eagers(fresh, name, dynamic):
+    function = OUT_OF_RANGE[name]
+    compiled = dyncomp.optimize(function, dynamic=dynamic)
+    right, wrong = torch.tensor([0, 1]), torch.tensor([0, 7])
+    assert torch.equal(compiled(X, right), function(X, right))
+    with pytest.raises(Exception) as expected:
+        function(X, wrong)
+    with pytest.raises(Exception) as found:
+        compiled(X, wrong)
+    assert type(found.value) is type(expected.value)
+    assert str(found.value) == str(expected.value)
+    assert torch.equal(compiled(X, right), function(X, right))

@@ -20,7 +20,7 @@ from dyncomp.guards.source import Local
 from dyncomp.interp.emit import RunBuilder
 from dyncomp.interp.resume import emit_break, is_step
 from dyncomp.values.base import Value
-from tests.bytecode.cutting import cut_at, every_cut
+from tests.bytecode.cutting import cut_at, every_cut, to_the_end
 from tests.bytecode.programs import CALLS, outcome, rebuilt, reset
 
 
@@ -76,7 +76,7 @@ def run_from(function, point, args):
     )
     run_code = builder.finish(calls_graph=False)
     objects = {values[name].source: obj for name, obj in state.items()}
-    return run_code.make(None)(*[objects[source] for source in run_code.captures])
+    return to_the_end(run_code.make(None))(*[objects[source] for source in run_code.captures])
 
 
 @pytest.mark.parametrize("function, args", CALLS)
@@ -129,7 +129,7 @@ def test_outputs_are_dropped_before_the_rest_runs():
         return made[0]()
 
     seen = Appended()
-    run_code.make(graph)(seen)
+    to_the_end(run_code.make(graph))(seen)
     assert seen == [None]
     steps = [const for const in run_code.code.co_consts if isinstance(const, types.CodeType)]
     assert len(steps) == 1 and is_step(steps[0])

@@ -235,7 +235,7 @@ def test_program(name, backend):
     same_story(
         PROGRAMS[name],
         backend,
-        fallbacks=("double-backward-eager", "training-graph-eager", "aot: an in-place write to an input whose"),
+        fallbacks=("double-backward-eager", "training-graph-eager", "aot: an in-place write to a tensor whose"),
     )
 
 

@@ -90,7 +90,7 @@ def test_steps_that_do_not_end_well(fresh):
         gc.collect(0) if kinds[number % 4] == "raises" else None
         assert [ref() for ref in alive if ref() is not None] == [] or kinds[number % 4] == "raises"
     after = census()
-    assert after[1:] == before[1:] and after[0] - before[0] < 100
+    assert after[1] <= before[1] and after[2:] == before[2:] and after[0] - before[0] < 100  # what other tests left may go meanwhile
 
 
 def test_compiled_code_goes_with_the_module(fresh):

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dyncomp
+from tests.support import check
 
 
 def program(x, queue, changes):
@@ -62,3 +63,15 @@ def test_any_changes(start, limit, changes, inside):
         got = *dyncomp.optimize(program)(torch.ones(2), mine, changes), mine
         want = *program(torch.ones(2), theirs, changes), theirs
     assert torch.equal(got[0], want[0]) and got[1:] == want[1:] and type(got[3]) is collections.deque
+
+
+def test_changed_while_it_is_iterated():
+    def function(x):
+        items = collections.deque([1, 2])
+        try:
+            for item in items:
+                items.append(item)
+        except RuntimeError as error:
+            return x + len(items), str(error)
+
+    check(function, torch.ones(2), backend="eager")

@@ -8,10 +8,17 @@ from typing import Any
 import torch
 
 from dyncomp.fake.promotion import FLOATS
-from dyncomp.fake.registry import rule
+from dyncomp.fake.registry import layout, rule
 from dyncomp.fake.rules.view import wrap_dim
 from dyncomp.fake.tensor import TensorMeta
-from dyncomp.shape.layout import contiguous_strides, suggested_strides
+from dyncomp.shape.layout import (
+    channels_last_strides,
+    contiguous_strides,
+    has_channels_last_order,
+    is_channels_last,
+    is_contiguous,
+    suggested_strides,
+)
 
 
 @rule("_softmax _log_softmax")
@@ -48,8 +55,26 @@ def _batch_norm(x: TensorMeta, parameters: Sequence[Any], training: bool) -> tup
     if any(p.shape != (x.shape[1],) or p.dtype not in (x.dtype, torch.float32) for p in given):
         return None
     stats = TensorMeta((x.shape[1],) if training else (0,), (1,), _stats_dtype(x, given), x.device)
-    strides = suggested_strides(x.shape, x.shape, x.strides)
+    strides = _batch_norm_strides(x, all(is_contiguous(p.shape, p.strides) for p in given))
     return (TensorMeta(x.shape, strides, x.dtype, x.device), stats, stats)
+
+
+def _batch_norm_strides(x: TensorMeta, others_fit: bool) -> tuple[int, ...]:
+    """What is row-major and channels last at once comes out row-major, if nothing else keeps the kernel for whole memory away."""
+    if not has_channels_last_order(x.shape, x.strides):
+        return contiguous_strides(x.shape)
+    row_major = others_fit and is_contiguous(x.shape, x.strides)
+    return contiguous_strides(x.shape) if row_major else channels_last_strides(x.shape)
+
+
+@layout("native_batch_norm_backward")
+def _batch_norm_backward(result: Any, grad: TensorMeta, x: TensorMeta, *rest: Any) -> Any:
+    if result[0] is None or x.device.type != "cpu":
+        return result
+    fits = is_contiguous(grad.shape, grad.strides) or is_channels_last(grad.shape, grad.strides)
+    fits = fits and has_channels_last_order(grad.shape, grad.strides) == has_channels_last_order(x.shape, x.strides)
+    gradient = TensorMeta(x.shape, _batch_norm_strides(x, fits), result[0].dtype, result[0].device)
+    return type(result)((gradient, *result[1:]))
 
 
 @rule("native_batch_norm _native_batch_norm_legit")

@@ -1,8 +1,7 @@
-"""Jumps, and `match` statements."""
+"""Jumps, and instructions that no function body has."""
 
 from __future__ import annotations
 
-import collections.abc
 from collections.abc import Callable
 
 from dyncomp.bytecode.canonical import Op
@@ -59,53 +58,6 @@ family("POP_JUMP_IF_NOT_NONE", _pop_jump(_is_none, False))
 family("JUMP_IF_TRUE_OR_POP", _jump_or_pop(True))
 family("JUMP_IF_FALSE_OR_POP", _jump_or_pop(False))
 
-
-# -- match ---------------------------------------------------------------------------------------------------
-@handler
-def match_sequence(frame: Frame, op: Op) -> None:
-    cls = frame.stack[-1].python_type()
-    matches = issubclass(cls, collections.abc.Sequence) and not issubclass(cls, (str, bytes, bytearray))
-    frame.push(frame.trace.constant(matches))
-
-
-@handler
-def match_mapping(frame: Frame, op: Op) -> None:
-    matches = issubclass(frame.stack[-1].python_type(), collections.abc.Mapping)
-    frame.push(frame.trace.constant(matches))
-
-
-@handler
-def match_keys(frame: Frame, op: Op) -> None:
-    keys, subject = frame.stack[-1].unpack(frame.trace), frame.stack[-2]
-    if all(subject.contains(frame.trace, key).truth(frame.trace) for key in keys):
-        frame.push(frame.trace.tuple_of([subject.getitem(frame.trace, key) for key in keys]))
-    else:
-        frame.push(frame.trace.constant(None))
-
-
-@handler
-def match_class(frame: Frame, op: Op) -> None:
-    """[subject, class, keyword names] -> [attributes, or None]"""
-    trace = frame.trace
-    names, cls, subject = frame.pop().as_constant(), frame.pop().as_constant(), frame.pop()
-    if not subject.isinstance_of(trace, cls):
-        frame.push(trace.constant(None))
-        return
-    positional: list[Value] = []
-    if op.arg:
-        if cls in _SELF_MATCHING:
-            positional = [subject]
-        else:
-            own = getattr(cls, "__match_args__", ())[: op.arg]
-            names = (*own, *names)
-    if not all(trace.has_attribute(subject, name) for name in names):
-        frame.push(trace.constant(None))
-        return
-    frame.push(trace.tuple_of([*positional, *(subject.getattr(trace, name) for name in names)]))
-
-
-# `case int(x)` binds the subject itself.
-_SELF_MATCHING = frozenset({bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple})
 
 breaks("unsupported-opcode", "exception groups (`except*`)", "CHECK_EG_MATCH", "PREP_RERAISE_STAR")
 breaks(

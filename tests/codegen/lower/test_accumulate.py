@@ -44,6 +44,27 @@ SCATTERS = {
     "index_put": lambda e, r: (e * 2).index_put((FLAT,), r, accumulate=True) * e,
     "index_copy": lambda e, r: (e * 2).index_copy(0, torch.arange(6), r) * e,
 }
+PLACES = torch.tensor([2, 0, 1])
+# What is written is read as another argument of the same operation.
+TWICE = {
+    "index_add": lambda x: (x * 2).index_add(0, PLACES, x * 2),
+    "index_add to itself": lambda x: (y := x * 2).index_add(0, PLACES, y),
+    "index_add of a product": lambda x: (y := x @ x).index_add(0, PLACES, y),
+    "index_copy": lambda x: (y := x @ x).index_copy(0, PLACES, y),
+    "scatter": lambda x: (y := x * 2).scatter(1, PLACES.expand(3, 3), y),
+    "scatter_add": lambda x: (y := x * 2).scatter_add(1, PLACES.expand(3, 3), y),
+    "index_put": lambda x: (y := x * 2).index_put((PLACES,), y),
+    "index_put, accumulate": lambda x: (y := x * 2).index_put((PLACES,), y, accumulate=True),
+    "the indices": lambda x: ((i := (x * 0).long() + PLACES).scatter(1, i, 7) * x),
+    "indices and values": lambda x: ((i := (x * 0).long() + PLACES).scatter_add(1, i, i) * x),
+    "indices in a list": lambda x: ((i := (x[0] * 0).long() + PLACES).index_put((i,), torch.arange(3)) * x),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_an_argument_twice(name, requires_grad):
+    check_function(TWICE[name], torch.randn(3, 3).requires_grad_(requires_grad))
 
 
 @pytest.mark.parametrize("name", EMBEDDINGS)

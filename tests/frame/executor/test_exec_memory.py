@@ -256,6 +256,21 @@ def test_quiet_writes_leave_the_version_alone():
     assert source.tolist() == [0, 0, 0] and clone.tolist() == [2, 2, 2]
 
 
+def test_version_counters_rise_by_what_was_written():
+    code = [("op", 0, (Slot(0), 1), (), (1,)), ("write_back", 0, 1), ("wrote", 0, 2), ("detach", 2, 1, (3,), (1,), 0), ("wrote", 1, 3), ("wrote_apart", 2, 5)]
+    count = plan(1, code, [("input", 0), ("slot", 1), ("slot", 2)], ops=[("aten::add", "Scalar")])
+    base = torch.zeros(2, 3)
+    row, fresh, alias = count(base[1])
+    assert (row._version, base._version, fresh._version, alias._version) == (3, 3, 3, 5)
+    fresh.add_(1)
+    assert (fresh._version, alias._version) == (4, 5) and torch.equal(fresh, alias)
+    with torch.inference_mode():  # tensors of it have no counter
+        count(torch.zeros(3))
+    for bad in (("wrote", 0, 0), ("wrote", 0, -1), ("wrote_apart", 0, -1), ("wrote", 3, 1)):
+        with pytest.raises(ValueError):
+            plan(1, [*code, bad], [("input", 0)], ops=[("aten::add", "Scalar")])
+
+
 def test_a_flag_raised_by_a_kernel_is_an_index_error():
     code = [
         ("flag", 1),

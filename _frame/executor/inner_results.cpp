@@ -1,0 +1,112 @@
+// Results of a call that its other results are made of, where somebody looks at their gradients.
+//
+//   h = f(x); y = g(h); return h, y        y -> h -> x: a gradient of y passes by h, whose hooks see it, as does autograd.grad(y, h)
+//
+// The compiled backward computes the gradient of x from that of y at once, and the node of y hands nothing to the node of h. Where h has
+// hooks, keeps its gradient or is asked for, the backward that runs goes from result to result in eager's history of the call.
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "executor/autograd.h"
+#include "executor/compiled_call.h"
+#include "executor/wrap.h"
+
+namespace dyncomp::executor {
+
+namespace {
+
+using torch::autograd::Node;
+
+bool has_hooks(Node& node) {
+  return !node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty() || !node.pre_hooks().empty() || !node.post_hooks().empty();
+}
+
+// Whether the graph task that runs was asked for the gradient that comes to the node.
+bool is_asked_for(const Node* node) {
+  const auto* asked = torch::autograd::get_current_graph_task_exec_info();
+  if (asked == nullptr || asked->empty()) {
+    return false;
+  }
+  auto found = asked->find(const_cast<Node*>(node));
+  return found != asked->end() && found->second.captures_ && !found->second.captures_->empty();
+}
+
+}  // namespace
+
+// Whether the backward that has come to the output at `place` first passes by a result that somebody looks at.
+bool CompiledCall::is_looked_at(int place) const {
+  for (std::size_t k = 0; k < training_->through.size(); ++k) {
+    if (training_->through[k].empty() || (static_cast<int>(k) != place && (entries_[k] == nullptr || !is_executed(entries_[k])))) {
+      continue;
+    }
+    for (int other : training_->through[k]) {
+      auto* node = const_cast<Node*>(entries_[other]);
+      if (node != nullptr && (has_hooks(*node) || is_asked_for(node))) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+// Under the interpreter's lock.
+void CompiledCall::open_cut(Run& run) {
+  if (run.to_results.get() != nullptr) {
+    return;
+  }
+  TORCH_CHECK(!at::GradMode::is_enabled(),
+              "dyncomp: with create_graph=True the gradient of a result that other results of the same compiled call are made of cannot be looked "
+              "at. Wrap the function in dyncomp.disable, or compile its parts apart.");
+  TORCH_CHECK(!(spent_ && holds_all()), torch::autograd::ERR_BACKWARD_TWICE);
+  std::vector<int> missing;
+  std::vector<at::Tensor> now = inputs_again(missing);
+  py::object kept = kept_for_rerun(missing), state = wrap(generator_state_);
+  py::tuple inputs = wrap_all(now, numbers_);
+  PyObject* arguments[] = {inputs.ptr(), state.ptr(), kept.ptr()};
+  py::tuple made = checked(PyObject_Vectorcall(training_->cut.get(), arguments, 3, nullptr)).cast<py::tuple>();
+  run.to_results = SharedObject(py::object(made[0]).ptr());
+  run.to_inputs = SharedObject(py::object(made[1]).ptr());
+}
+
+// What keeps values between an output and those is not used up: only where a backward comes to the inputs is that told.
+CompiledCall::Gradients CompiledCall::pass_by(int place, const at::Tensor& gradient) {
+  std::shared_ptr<Run> run;
+  {
+    std::lock_guard lock(runs_mutex_);
+    run = run_here(false);
+  }
+  const std::vector<int>& through = training_->through[place];
+  Gradients results(through.size());
+  if (!run) {
+    return results;
+  }
+  py::gil_scoped_acquire locked;
+  open_cut(*run);
+  py::object number = py::int_(place), given = wrap(gradient);
+  PyObject* arguments[] = {number.ptr(), given.ptr()};
+  py::tuple made = checked(PyObject_Vectorcall(run->to_results.get(), arguments, 2, nullptr)).cast<py::tuple>();
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (THPVariable_Check(made[i].ptr())) {
+      results[i] = THPVariable_Unpack(made[i].ptr());
+    }
+  }
+  return results;
+}
+
+// The gradients of the inputs for all that came to the outputs, past no other output.
+CompiledCall::Gradients CompiledCall::through_cut(const Asked& asked) {
+  open_cut(*asked.cut);
+  std::vector<bool> wanted(training_->requiring.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    wanted[i] = asked.wanted.has(i);
+  }
+  py::tuple incoming = wrap_all(asked.gradients), places = py::tuple(wanted.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    places[i] = py::bool_(wanted[i]);
+  }
+  PyObject* arguments[] = {incoming.ptr(), places.ptr()};
+  return spread(checked(PyObject_Vectorcall(asked.cut->to_inputs.get(), arguments, 2, nullptr)).ptr());
+}
+
+}  // namespace dyncomp::executor

@@ -1,0 +1,231 @@
+"""A call of a training plan once more, under eager's autograd: for gradients of gradients, and for backwards that are not compiled.
+
+    Rerun(joint, state).run(inputs, gradients, ...)      ->      gradients of the inputs, the raw outputs in the new history
+    Rerun(joint, state).cut(inputs, ...)                 ->      the same in parts, from each result to those that it is made of
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.autograd.graph import get_gradient_edge
+
+from dyncomp import aot, counters
+from dyncomp._frame import _core
+from dyncomp.aot.interpret import state_restored
+from dyncomp.context import COMPILE_LOCK
+from dyncomp.fake.tensor import TensorMeta
+from dyncomp.shape.symbolic import numbers_in
+from dyncomp.values.node_by_node import node_by_node
+from dyncomp.values.saved_state import SavedState
+
+Kept = tuple[tuple[int, ...], tuple[Any, ...], tuple[int, ...]]  # stand-ins among the inputs, saved values (None: gone), used keepers
+
+
+class _Before(torch.autograd.Function):
+    """Zeros of these sizes, with the history behind a tensor of others: gradients go there as they are."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, meta: TensorMeta) -> torch.Tensor:
+        return torch.empty_strided(meta.shape, meta.strides, dtype=meta.dtype, device=meta.device).zero_()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient, None
+
+
+class Rerun:
+    """`state`: torch's own when the forward was compiled."""
+
+    def __init__(self, joint: aot.JointGraph, state: SavedState):
+        self.joint, self.state = joint, state
+
+    def run(
+        self,
+        inputs: tuple[Any, ...],
+        tangents: tuple[Any, ...],
+        generator_state: Any,
+        create_graph: bool,
+        retain: bool,
+        wanted: tuple[bool, ...],
+        kept: Kept | None,
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Gradients by eager's autograd through the torch-level graph, which runs once more; and the differentiable raw outputs in
+        that graph (None: not known). `kept`: what is left of the call where it runs on other inputs.
+        """
+        counters.add_fallback("double-backward-eager" if create_graph else "backward-eager")
+        raw, sought = self._history(inputs, generator_state, create_graph, kept)
+        outputs, given = zip(*[(one, t) for one, t in zip(raw, tangents, strict=True) if t is not None], strict=True)
+        run = torch.autograd.Variable._execution_engine.run_backward
+        places = [place for place, yes in enumerate(wanted) if yes]
+        gradients: list[Any] = [None] * len(wanted)
+        edges = tuple(sought[place] for place in places)
+        found = run(outputs, given, retain, create_graph, edges, True, accumulate_grad=False)
+        for place, gradient in zip(places, found, strict=True):
+            gradients[place] = gradient
+        return tuple(gradients), raw
+
+    def _history(
+        self, inputs: tuple[Any, ...], generator_state: Any, create_graph: bool, kept: Kept | None
+    ) -> tuple[tuple[Any, ...], list[Any]]:
+        """The differentiable raw outputs with eager's history, and where it comes to the inputs."""
+        joint = self.joint
+        if kept is not None and not joint.shows:
+            _check_unchanged(joint, kept[0])
+        if generator_state is None and joint.random:
+            generator_state = torch.get_rng_state()  # what was drawn is among what is kept
+        with torch.enable_grad(), _generator_at(generator_state), state_restored():
+            self.state.put_back_autocast()
+            torch.autocast_increment_nesting()  # a block of its own: weights that are cast for it are forgotten after it
+            again = self._aliases(inputs, create_graph, kept[0] if kept is not None else ())
+            self._cast_as_then(again)
+            behind = [again[place].grad_fn for place in joint.requiring]
+            sought = [get_gradient_edge(again[place]) for place in joint.requiring]
+            count = len(again) - len(joint.casts)
+            results = node_by_node(joint.gm)(*again[:count])
+            results = results if isinstance(results, tuple | list) else (results,)
+        asked = [k for k, yes in enumerate(joint.differentiable) if yes]
+        moved = {number: again[index] for index, number in joint.rebased}
+        raw = tuple(moved[k] if k in moved else self._raw(results, k) for k in asked)
+        if kept is not None and joint.shows:
+            missing, saved, used = kept
+            written = {index for index, _ in joint.forward.mutations} - set(joint.originals) if not joint.repeatable else set()
+            with COMPILE_LOCK, torch.no_grad():
+                aot.put_right(joint, [one for one in raw if one is not None], behind, inputs, {*missing, *written}, saved, used)
+        if create_graph:
+            aot.written_parts_last([one for one in raw if one is not None], behind)
+        return raw, sought
+
+    def cut(self, inputs: tuple[Any, ...], generator_state: Any, kept: Kept | None) -> tuple[Any, Any]:
+        """How gradients go on where each result hands them to the results that it is made of:
+        (position of a result, its gradient) -> gradients of those in `Ends.through`, and
+        (gradients of the results, which inputs are wanted) -> gradients of the inputs, past no other result.
+        """
+        counters.add_fallback("backward-by-results-eager")
+        raw, sought = self._history(inputs, generator_state, False, kept)
+        parts = _Parts(raw, sought, self.joint.ends.through)
+        return _core.without_hook(parts.to_results), _core.without_hook(parts.to_inputs)
+
+    def _aliases(self, inputs: tuple[Any, ...], create_graph: bool, missing: tuple[int, ...]) -> list[Any]:
+        """Stand-ins for the inputs whose gradients can be asked for, and whose writes nobody sees."""
+        written = {index for index, _ in self.joint.forward.mutations}
+        moved = {index for index, _ in self.joint.rebased}
+        reached = functools.reduce(operator.or_, self.joint.ends.reach, 0)
+        # Gradients go to their casts alone.
+        weights = {index for index, _ in self.joint.casts if not reached >> self.joint.requiring.index(index) & 1}
+        again = []
+        for index, tensor in enumerate(inputs):
+            if not isinstance(tensor, torch.Tensor):  # a number
+                again.append(tensor)
+                continue
+            tensor = self._as_it_came(index, tensor, index in missing)
+            if index in moved:
+                with torch.enable_grad():
+                    tensor = tensor.clone()  # no view: what is written to it is not to be told of another
+            elif index in written:
+                given = tensor if create_graph else tensor.detach()
+                tensor = given.clone().requires_grad_(tensor.requires_grad)
+            elif create_graph and tensor.requires_grad and index not in weights:
+                tensor = tensor.view_as(tensor)
+            else:
+                tensor = tensor.detach().requires_grad_(tensor.requires_grad)
+            again.append(tensor)
+        return again
+
+    def _as_it_came(self, index: int, tensor: torch.Tensor, stands_in: bool) -> torch.Tensor:
+        """An input that the program has given other sizes in place since (`unsqueeze_`), with those that it had. What stands in for one
+        leads to its history from before that.
+        """
+        meta = self.joint.fakes[index].meta
+        if next(numbers_in([meta.shape, meta.strides]), None) is not None or tensor.layout is not torch.strided:
+            return tensor
+        steps = zip(tensor.shape, tensor.stride(), meta.strides, strict=False)
+        same = tensor.shape == meta.shape and all(size < 2 or now == then for size, now, then in steps)
+        if same:
+            return tensor
+        return _Before.apply(tensor, meta) if stands_in else tensor.as_strided(meta.shape, meta.strides)  # type: ignore[no-untyped-call, no-any-return]
+
+    def _cast_as_then(self, again: list[Any]) -> None:
+        """Weights are not cast once more: the casts that came in are what autocast has in its cache for the stand-ins."""
+        casts = self.joint.casts
+        for place, (index, _) in enumerate(casts, len(again) - len(casts)):
+            if not again[index].requires_grad or not again[index].is_leaf:
+                continue  # not cached; or cast once more in its own history, and gradients are summed there
+            cast = torch.empty_like(again[place], requires_grad=False)
+            aot.remember(again[index], cast)
+            again[place] = cast.copy_(again[place])  # its history, where it has one
+
+    def _raw(self, results: Any, number: int) -> Any:
+        """A raw output among the results: itself, or what one of them is a view of."""
+        rules = self.joint.outputs
+        if ("raw", number) in rules:
+            return results[rules.index(("raw", number))]
+        for result, rule in zip(results, rules, strict=True):
+            if rule[0] == "view" and rule[1] == ("raw", number) and rule[5]:
+                return result._base
+        raise RuntimeError("dyncomp: an output without a gradient was asked for one")
+
+
+class _Parts:
+    """A history of eager's whose results are ends, for all gradients but their own."""
+
+    def __init__(self, raw: tuple[Any, ...], sought: list[Any], through: list[list[int]]):
+        self.raw, self.sought, self.through = raw, sought, through
+        self.root: Any = None
+        for place in {place for others in through for place in others}:
+            raw[place].grad_fn.register_prehook(functools.partial(self._stop, place))
+
+    def _stop(self, place: int, gradients: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """What comes to a result inside is handed to its own node by who asked."""
+        if place == self.root:
+            return None
+        return tuple([None if number == self.raw[place].output_nr else one for number, one in enumerate(gradients)])
+
+    def _run(self, place: int, gradient: Any, edges: tuple[Any, ...]) -> tuple[Any, ...]:
+        self.root = place
+        run = torch.autograd.Variable._execution_engine.run_backward
+        return run((self.raw[place],), (gradient,), True, False, edges, True, accumulate_grad=False)  # type: ignore[no-any-return]
+
+    def to_results(self, place: int, gradient: Any) -> tuple[Any, ...]:
+        return self._run(place, gradient, tuple([get_gradient_edge(self.raw[other]) for other in self.through[place]]))
+
+    def to_inputs(self, gradients: tuple[Any, ...], wanted: tuple[bool, ...]) -> tuple[Any, ...]:
+        places = [place for place, yes in enumerate(wanted) if yes]
+        results: list[Any] = [None] * len(wanted)
+        for number, gradient in enumerate(gradients):
+            if gradient is None:
+                continue
+            found = self._run(number, gradient, tuple([self.sought[place] for place in places]))
+            for place, one in zip(places, found, strict=True):
+                if one is not None:
+                    results[place] = one if results[place] is None else results[place] + one
+        return tuple(results)
+
+
+def _check_unchanged(joint: aot.JointGraph, missing: tuple[int, ...]) -> None:
+    """Raises for inputs that the program reads and does not write, and that were written since: what eager keeps of them is not known."""
+    written = {index for index, _ in [*joint.forward.mutations, *joint.rebased]}
+    for index in missing:
+        if index in joint.held and index not in written:
+            raise RuntimeError(
+                f"one of the variables needed for gradient computation has been modified by an inplace operation: input {index} of a compiled function"
+            )
+
+
+@contextlib.contextmanager
+def _generator_at(state: Any) -> Iterator[None]:
+    """The default generator as it was then, put back afterwards; None leaves it alone."""
+    if state is None:
+        yield
+        return
+    now = torch.get_rng_state()
+    torch.set_rng_state(state)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(now)

@@ -370,18 +370,27 @@ def needs_grad(trace: Any) -> bool:
     an operation with nothing to do (`x.contiguous()`), and a view of a leaf.
     """
     inputs: set[int] = set()
+    recorded = torch.is_grad_enabled()
     for node in trace.graph.graph.nodes:
-        value = node.meta.get("example_value")
-        values = value if isinstance(value, tuple | list) else (value,)
-        # On a level of a function transform that is that transform's affair.
-        asking = [v for v in values if isinstance(v, torch.Tensor) and v.requires_grad and not is_wrapped(v)]
+        asking = _asking(node)
         if node.op == "placeholder":
             inputs.update(map(id, asking))
-            if asking and torch.is_grad_enabled():
+            if asking and recorded:
                 return True
+        elif node.target is torch._C._set_grad_enabled:
+            recorded = bool(node.args[0])
         elif any(id(v) not in inputs and not _is_view_of_a_leaf(v) for v in asking):
             return True
+        elif recorded and any(map(_asking, node.all_input_nodes)):  # a write, whose result is no new value
+            return True
     return False
+
+
+def _asking(node: torch.fx.Node) -> list[torch.Tensor]:
+    value = node.meta.get("example_value")
+    values = value if isinstance(value, tuple | list) else (value,)
+    # On a level of a function transform that is that transform's affair.
+    return [v for v in values if isinstance(v, torch.Tensor) and v.requires_grad and not is_wrapped(v)]
 
 
 def _is_view_of_a_leaf(value: torch.Tensor) -> bool:

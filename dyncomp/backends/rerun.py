@@ -126,10 +126,10 @@ class Rerun:
             tensor = self._as_it_came(index, tensor, index in missing)
             if index in moved:
                 with torch.enable_grad():
-                    tensor = tensor.clone()  # no view: what is written to it is not to be told of another
+                    tensor = _copy(tensor)  # no view: what is written to it is not to be told of another
             elif index in written:
                 given = tensor if create_graph else tensor.detach()
-                tensor = given.clone().requires_grad_(tensor.requires_grad)
+                tensor = _copy(given).requires_grad_(tensor.requires_grad)
             elif create_graph and tensor.requires_grad and index not in weights:
                 tensor = tensor.view_as(tensor)
             else:
@@ -205,6 +205,14 @@ class _Parts:
                 if one is not None:
                     results[place] = one if results[place] is None else results[place] + one
         return tuple(results)
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """With its strides, gaps included: they decide what of it are views."""
+    copied = tensor.clone()
+    if tensor.layout is not torch.strided or copied.stride() == tensor.stride():
+        return copied
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def _check_unchanged(joint: aot.JointGraph, missing: tuple[int, ...]) -> None:

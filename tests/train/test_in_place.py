@@ -4,6 +4,8 @@ import numpy
 import pytest
 import torch
 
+import dyncomp
+from tests.support import assert_same
 from tests.train.train_checks import same_story
 
 BACKENDS = pytest.mark.parametrize("backend", ["aot_eager", "codegen"])
@@ -340,3 +342,30 @@ def test_buffers_that_take_up_history(backend):
         return told
 
     same_story(story, backend)
+
+
+def written_behind_a_block(x, w, kind):
+    y = x * w
+    with torch.no_grad():
+        w.data_ptr()  # breaks the graph: the rest begins without gradients
+    if kind == "method":
+        y.sigmoid_()
+    elif kind == "item":
+        y[0] = w
+    elif kind == "view":
+        y[1].mul_(w)
+    else:
+        torch._foreach_mul_([y], 2.0)
+    return y
+
+
+@pytest.mark.parametrize("backend", ["codegen", "aot_eager"])
+@pytest.mark.parametrize("kind", ["method", "item", "view", "foreach"])
+def test_a_write_in_a_frame_that_begins_without_gradients(kind, backend, fresh):
+    found = []
+    for side in (dyncomp.optimize(written_behind_a_block, backend=backend), written_behind_a_block):
+        x, w = torch.arange(6.0).view(2, 3).requires_grad_(), torch.arange(3.0).add(1).requires_grad_()
+        y = side(x, w, kind)
+        y.exp().sum().backward()
+        found.append((y.detach(), x.grad, w.grad))
+    assert_same(*found)

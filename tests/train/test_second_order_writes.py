@@ -4,6 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import dyncomp
+from tests.support import assert_same
 from tests.train.train_checks import same_story
 
 
@@ -270,3 +272,24 @@ def test_metadata_changed_since(function, grad):
         return told
 
     same_story(story, "aot_eager", FALLBACKS, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("backend", ["codegen", "aot_eager"])
+def test_a_written_input_with_gaps_keeps_them(backend, fresh):
+    """What reshapes to a copy there must not be a view when the program runs again."""
+
+    def program(part, v):
+        part.fill_(0.3)
+        moved = part.reshape(2, -1)
+        with torch.no_grad():
+            moved[0] = v[0]
+        return moved, torch.atan2(part, v)
+
+    found = []
+    for side in (dyncomp.optimize(program, backend=backend), program):
+        v = torch.arange(1.0, 5.0).requires_grad_()
+        _, result = side(torch.ones(6, 4)[::2], v)
+        (first,) = torch.autograd.grad(result.sin().sum(), [v], create_graph=True)
+        first.pow(2).sum().backward()
+        found.append((first.detach(), v.grad))
+    assert_same(*found)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dyncomp.bytecode.canonical import Op
+from dyncomp.bytecode.canonical import Op, canonical
+from dyncomp.errors import GraphBreak
 from dyncomp.interp.handlers.registry import family, handler
 from dyncomp.interp.machine import Frame
+from dyncomp.interp.raising_branches import granted_truth
 from dyncomp.values.base import PyRaise, Value
 from dyncomp.values.exception import note_attribute_error
 from dyncomp.values.function import BoundMethodValue
@@ -33,7 +35,19 @@ def unary_not(frame: Frame, op: Op) -> None:
 
 @handler
 def to_bool(frame: Frame, op: Op) -> None:
-    frame.push(frame.trace.constant(frame.pop().truth(frame.trace)))
+    frame.push(frame.trace.constant(_truth(frame, op, frame.pop())))
+
+
+def _truth(frame: Frame, op: Op, value: Value) -> bool:
+    """From Python 3.13 on truth is asked before the jump that follows."""
+    try:
+        return value.truth(frame.trace)
+    except GraphBreak:
+        following = canonical(frame.code).ops[op.index + 1]
+        granted = granted_truth(frame, following, value) if following.name in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE") else None
+        if granted is None:
+            raise
+        return granted
 
 
 @handler
@@ -46,7 +60,7 @@ def binary_op(frame: Frame, op: Op) -> None:
 def compare_op(frame: Frame, op: Op) -> None:
     right, left = frame.pop(), frame.pop()
     result = compare(frame.trace, op.argval, left, right)
-    frame.push(frame.trace.constant(result.truth(frame.trace)) if op.flag else result)
+    frame.push(frame.trace.constant(_truth(frame, op, result)) if op.flag else result)
 
 
 @handler

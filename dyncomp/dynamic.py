@@ -68,7 +68,7 @@ def _trouble(entry: Any, error: BaseException | None, entries: list[Any]) -> str
     if not isinstance(entry, _core.Entry):  # the frame is left alone
         return "skipped-frame" if old is not None else None
     new = entry.info
-    if len(new.breaks) > (0 if old is None else len(old.breaks)):
+    if len(new.breaks) > (0 if old is None else len(old.breaks)) and new.breaks[0].reason != "varying-key":
         return str(new.breaks[0].reason)
     more = [name for name in new.fallbacks if old is None or name not in old.fallbacks]
     return next((name for name in more if not name.startswith(_UNRELATED)), None)

@@ -21,6 +21,7 @@ REASONS: dict[str, str] = {
     "data-dependent-branch": "Use torch.where, or compute the condition outside the compiled function.",
     "data-dependent-value": "Keep the value a tensor (no .item(), .tolist(), int(), float() or bool() of a tensor).",
     "data-dependent-shape": "Use a masked computation of fixed shape (torch.where) instead of selecting elements.",
+    "varying-key": "A look-up by a key that differs from call to call runs as Python between graphs; pass what it gives as an argument for one graph.",
     "disabled-function": "The function was marked with dyncomp.disable.",
     "generator": "Collect the generator into a list before the compiled function, or use it up inside.",
     "side-effect": "printing, logging, I/O and warnings run as Python; move them out of the compiled function to get one graph.",

@@ -32,6 +32,8 @@ _PACKAGES = (
 )
 # Modules of torch whose frames are user-level tensor code.
 _TORCH_CANDIDATES = ("torch/nn/modules/", "torch/optim/", "torch/nn/functional.py", "torch/distributions/")
+# Of these, what makes modules: parameters come to be in them one by one, each of which would break the graph, and that once a module.
+_MAKERS = frozenset({"__init__", "reset_parameters", "initialize_parameters", "_infer_parameters"})
 # Other compilers: what their frames call is theirs, whatever file it is in.
 _OTHER_COMPILERS = ("torch/_dynamo/", "torch/_inductor/", "torch/_functorch/", "torch/jit/", "torch/export/")
 _TRANSFORMS = ("torch/_functorch/apis.py", "torch/_functorch/eager_transforms.py")
@@ -92,7 +94,7 @@ def _is_torchs_own_file(filename: str) -> bool:
 
 def is_skipped(code: types.CodeType) -> bool:
     """True for code objects that never get an entry of their own."""
-    return _file_is_skipped(code.co_filename)
+    return _file_is_skipped(code.co_filename) or code.co_name in _MAKERS and _TORCH_CANDIDATES[0] in code.co_filename.replace(os.sep, "/")
 
 
 def is_torch_optimizer(code: types.CodeType) -> bool:

@@ -32,20 +32,6 @@ bool is_executed(const Node* node) {
   return found != asked->end() && found->second.should_execute();
 }
 
-namespace {
-
-// The node, if it does not die at this moment.
-template <typename Own, typename Ref = CompiledBackward::Ref>
-Ref alive(Own* node) {
-  if constexpr (std::is_same_v<Ref, std::shared_ptr<Own>>) {
-    return node->weak_from_this().lock();
-  } else {
-    return c10::raw::intrusive_ptr::use_count(node) != 0 ? Ref(node->getptr()) : Ref();
-  }
-}
-
-}  // namespace
-
 void CompiledBackward::follow(torch::autograd::Edge eager) {
   if (!is_followed()) {
     compiled_ = next_edges_;
@@ -69,7 +55,7 @@ variable_list CompiledBackward::apply(variable_list&& gradients) {
       node->next_edges_ = {node->eager_};
     });
   }
-  if (call_->program().differentiable.size() == 1) {
+  if (call_->program().single) {
     return call_->pass(*this, std::move(gradients));
   }
   const std::vector<int>& through = call_->program().through[place_];
@@ -216,37 +202,10 @@ CompiledCall::Gradients CompiledCall::leave(const Node& node, std::size_t number
   return own;
 }
 
-// The nodes behind the outputs go on to eager's graph, once the backward that runs has ended. `raw`: by differentiable output, a tensor
-// of that graph, or None.
-void CompiledCall::follow(const py::tuple& raw) {
-  using Ref = CompiledBackward::Ref;
-  std::vector<std::pair<Ref, torch::autograd::Edge>> ways;
-  {
-    std::lock_guard lock(runs_mutex_);
-    for (std::size_t k = 0; k < entries_.size(); ++k) {
-      if (entries_[k] != nullptr && THPVariable_Check(raw[k].ptr())) {
-        if (Ref node = alive(const_cast<Node*>(entries_[k]))) {
-          ways.emplace_back(std::move(node), torch::autograd::impl::gradient_edge(THPVariable_Unpack(raw[k].ptr())));
-        }
-      }
-    }
-  }
-  auto go = [ways = std::move(ways)] {
-    for (const auto& [node, edge] : ways) {
-      static_cast<CompiledBackward*>(node.get())->follow(edge);
-    }
-  };
-  if (torch::autograd::get_current_graph_task_id() >= 0) {
-    torch::autograd::Engine::get_default_engine().queue_callback(go);
-  } else {
-    go();
-  }
-}
-
 // Where the gradient of an input goes that is at `place` in `requiring`; none if nobody leads there any more.
 torch::autograd::Edge CompiledCall::edge_to(std::size_t place) const {
   std::lock_guard lock(runs_mutex_);
-  if (training_->differentiable.size() == 1) {
+  if (training_->single) {
     auto node = entries_[0] != nullptr ? alive(const_cast<Node*>(entries_[0])) : CompiledBackward::Ref();
     return node && !static_cast<const CompiledBackward*>(entries_[0])->is_followed() ? node->next_edge(place) : torch::autograd::Edge();
   }

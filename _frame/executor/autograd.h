@@ -38,8 +38,13 @@ class CompiledBackward final : public torch::autograd::Node {
 
   const std::shared_ptr<CompiledCall>& call() const { return call_; }
   int place() const { return place_; }
+  // To be called before anything leads here: the longest way from here to a leaf is longer than its edges tell. The engine leaves out
+  // nodes that are nearer to the leaves than all that is asked for, and eager's graph may come to stand here.
+  void deepen(uint64_t steps) { topological_nr_ += steps; }
   void follow(torch::autograd::Edge eager);
   bool is_followed() const { return static_cast<bool>(eager_.function); }
+  // Its edges as they were made.
+  const torch::autograd::edge_list& own_edges() const { return is_followed() ? compiled_ : next_edges_; }
 
  private:
   std::shared_ptr<CompiledCall> call_;
@@ -83,6 +88,26 @@ Ref own_node(Own* node) {
     return Ref(node, [](auto* dead) { deleteNode(dead); });
   } else {
     return Ref::unsafe_steal_from_new(node);
+  }
+}
+
+// How many know the node.
+template <typename Own, typename Ref = CompiledBackward::Ref>
+std::size_t references(Own* node) {
+  if constexpr (std::is_same_v<Ref, std::shared_ptr<Own>>) {
+    return static_cast<std::size_t>(node->weak_from_this().use_count());
+  } else {
+    return c10::raw::intrusive_ptr::use_count(node);
+  }
+}
+
+// The node, if it does not die at this moment.
+template <typename Own, typename Ref = CompiledBackward::Ref>
+Ref alive(Own* node) {
+  if constexpr (std::is_same_v<Ref, std::shared_ptr<Own>>) {
+    return node->weak_from_this().lock();
+  } else {
+    return c10::raw::intrusive_ptr::use_count(node) != 0 ? Ref(node->getptr()) : Ref();
   }
 }
 

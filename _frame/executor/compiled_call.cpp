@@ -325,7 +325,7 @@ CompiledCall::Gradients CompiledCall::rerun(const Asked& asked, bool create_grap
   PyObject* arguments[] = {inputs.ptr(), incoming.ptr(), state.ptr(), create, retain, places.ptr(), kept.ptr()};
   py::tuple made = checked(PyObject_Vectorcall(training_->rerun.get(), arguments, 7, nullptr)).cast<py::tuple>();
   if (create_graph) {
-    follow(made[1].cast<py::tuple>());
+    follow(made[1].cast<py::tuple>(), py::none());
   }
   return spread(py::object(made[0]).ptr());
 }

@@ -18,7 +18,7 @@
 
 namespace dyncomp::executor {
 
-class CompiledCall {
+class CompiledCall : public std::enable_shared_from_this<CompiledCall> {
  public:
   using Gradients = torch::autograd::variable_list;
 
@@ -41,6 +41,10 @@ class CompiledCall {
   Gradients leave(const torch::autograd::Node& node, std::size_t exit, Gradients&& gradients);
   void set_exit(std::size_t exit, const torch::autograd::Node* node);
   void set_entry(int place, const torch::autograd::Node* node);
+  // Where an end that is no plain raw output can be looked at: at its own node, or at that of its base (or null). What passes by the end
+  // keeps them.
+  void set_result(std::size_t end, const at::Tensor& tensor);
+  void set_gate(int end, const torch::autograd::Node* own, const torch::autograd::Node* base);
   // No backward will come from this output any more.
   void end_output(int place);
 
@@ -50,6 +54,8 @@ class CompiledCall {
   // A new tuple of what the backward is given before the gradients.
   py::tuple saved_objects();
   bool has_saved_hooks() const;
+  // The nodes that a gradient of the output at `place` passes by in eager, where it may be looked at; the output's own must be alive.
+  std::vector<const torch::autograd::Node*> passed_by(int place) const;
   // All gradients for those of the differentiable outputs, outside of any graph task.
   Gradients run_alone(Gradients gradients);
   // A backward from these outputs to these inputs has run, and its graph is not retained.
@@ -85,6 +91,7 @@ class CompiledCall {
     Reading& operator=(const Reading&) = delete;
   };
 
+  using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   std::shared_ptr<Run> run_here(bool make);
   bool is_looked_at(int place) const;
   void open_cut(Run& run);
@@ -98,7 +105,9 @@ class CompiledCall {
   at::Tensor input_now(std::size_t index) const;
   at::Tensor as_saved(std::size_t number) const;
   py::object kept_for_rerun(const std::vector<int>& missing);
-  void follow(const py::tuple& raw);
+  // The results go on to eager's graph, once the backward that runs has ended.
+  void follow(const py::tuple& ends, const py::object& close);
+  void adopt_views(const std::vector<std::pair<Weak, torch::autograd::Edge>>& views) const;
   Gradients spread(PyObject* results) const;
   const Backward* prepare(const std::vector<bool>& pattern, Bits wanted, const Gradients& gradients) const;
   bool covers_all(const std::vector<bool>& pattern, const Bits& wanted) const;
@@ -121,7 +130,6 @@ class CompiledCall {
   std::vector<bool> gone_;           // by saved value: nothing needs it any more
   // For a backward that is itself differentiated: those that it cannot do without, and all as long as somebody else has them.
   std::vector<at::Tensor> inputs_;
-  using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   std::vector<std::optional<Weak>> seen_;
   std::vector<at::Tensor> originals_;  // as before the call, where it writes them and running it again needs that; or empty
   std::vector<PlacedNumber> numbers_;  // those among the inputs
@@ -142,6 +150,9 @@ class CompiledCall {
 
   mutable std::mutex runs_mutex_;
   std::vector<const torch::autograd::Node*> exits_, entries_;  // the nodes; null where there is none any more
+  using Gate = std::pair<const torch::autograd::Node*, const torch::autograd::Node*>;
+  std::vector<std::optional<Weak>> results_;  // by end, what the user has
+  std::vector<Gate> gates_;  // by end, see `set_gate`; empty where all ends are plain
   std::vector<std::pair<int, std::weak_ptr<Run>>> runs_;       // by graph task, which owns them
 };
 

@@ -57,7 +57,7 @@ void CompiledCall::keep(const Values& given, const std::vector<at::Tensor>& valu
 }
 
 void CompiledCall::end_output(int place) {
-  if (training_->differentiable.size() == 1 || !Py_IsInitialized()) {
+  if (training_->single || !Py_IsInitialized()) {
     return;  // with its only output a call ends
   }
   py::gil_scoped_acquire locked;

@@ -1,6 +1,8 @@
 // Results of a call that its other results are made of, where somebody looks at their gradients.
 //
-//   h = f(x); y = g(h); return h, y        y -> h -> x: a gradient of y passes by h, whose hooks see it, as does autograd.grad(y, h)
+//   h = f(x); y = g(h); return h, y            y -> h -> x: a gradient of y passes by h, whose hooks see it, as does autograd.grad(y, h)
+//   t = h.t(); y = g(t); return t, y           y -> t -> h -> x, where t is a view
+//   x = b[0]; x.mul_(2); y = g(x); return y    y -> x -> b, where the input x is a view of b, and written
 //
 // The compiled backward computes the gradient of x from that of y at once, and the node of y hands nothing to the node of h. Where h has
 // hooks, keeps its gradient or is asked for, the backward that runs goes from result to result in eager's history of the call.
@@ -34,15 +36,41 @@ bool is_asked_for(const Node* node) {
 
 }  // namespace
 
+std::vector<const Node*> CompiledCall::passed_by(int place) const {
+  std::vector<const Node*> nodes;
+  std::vector<bool> met(training_->through.size());
+  std::vector<int> todo = training_->through[place];
+  while (!todo.empty()) {
+    auto end = static_cast<std::size_t>(todo.back());
+    todo.pop_back();
+    if (met[end]) {
+      continue;
+    }
+    met[end] = true;
+    Gate gate = gates_.empty() ? Gate() : gates_[end];
+    for (const Node* node : {gate.first, gate.second, end < entries_.size() ? entries_[end] : nullptr}) {
+      if (node != nullptr) {
+        nodes.push_back(node);
+      }
+    }
+    todo.insert(todo.end(), training_->through[end].begin(), training_->through[end].end());
+  }
+  return nodes;
+}
+
+void CompiledCall::set_gate(int end, const Node* own, const Node* base) {
+  gates_.resize(training_->through.size());
+  gates_[end] = {own, base};
+}
+
 // Whether the backward that has come to the output at `place` first passes by a result that somebody looks at.
 bool CompiledCall::is_looked_at(int place) const {
-  for (std::size_t k = 0; k < training_->through.size(); ++k) {
+  for (std::size_t k = 0; k < entries_.size(); ++k) {
     if (training_->through[k].empty() || (static_cast<int>(k) != place && (entries_[k] == nullptr || !is_executed(entries_[k])))) {
       continue;
     }
-    for (int other : training_->through[k]) {
-      auto* node = const_cast<Node*>(entries_[other]);
-      if (node != nullptr && (has_hooks(*node) || is_asked_for(node))) {
+    for (const Node* node : passed_by(static_cast<int>(k))) {
+      if (has_hooks(const_cast<Node&>(*node)) || is_asked_for(node)) {
         return true;
       }
     }
@@ -55,18 +83,26 @@ void CompiledCall::open_cut(Run& run) {
   if (run.to_results.get() != nullptr) {
     return;
   }
-  TORCH_CHECK(!at::GradMode::is_enabled(),
-              "dyncomp: with create_graph=True the gradient of a result that other results of the same compiled call are made of cannot be looked "
-              "at. Wrap the function in dyncomp.disable, or compile its parts apart.");
+  bool create_graph = at::GradMode::is_enabled();
+  for (std::size_t end = 0; create_graph && end < gates_.size(); ++end) {  // gradients of gradients would not come to these nodes
+    for (const Node* node : {gates_[end].first, gates_[end].second}) {
+      TORCH_CHECK(node == nullptr || !(has_hooks(const_cast<Node&>(*node)) || (end < entries_.size() && is_asked_for(node))),
+                  "dyncomp: with create_graph=True there can be no hooks on a view, and no looks at a written view, that other results of the same "
+                  "compiled call are made of. Wrap the function in dyncomp.disable, or compile its parts apart.");
+    }
+  }
   TORCH_CHECK(!(spent_ && holds_all()), torch::autograd::ERR_BACKWARD_TWICE);
   std::vector<int> missing;
   std::vector<at::Tensor> now = inputs_again(missing);
   py::object kept = kept_for_rerun(missing), state = wrap(generator_state_);
   py::tuple inputs = wrap_all(now, numbers_);
-  PyObject* arguments[] = {inputs.ptr(), state.ptr(), kept.ptr()};
-  py::tuple made = checked(PyObject_Vectorcall(training_->cut.get(), arguments, 3, nullptr)).cast<py::tuple>();
+  PyObject* arguments[] = {inputs.ptr(), state.ptr(), create_graph ? Py_True : Py_False, kept.ptr()};
+  py::tuple made = checked(PyObject_Vectorcall(training_->cut.get(), arguments, 4, nullptr)).cast<py::tuple>();
   run.to_results = SharedObject(py::object(made[0]).ptr());
   run.to_inputs = SharedObject(py::object(made[1]).ptr());
+  if (create_graph) {
+    follow(made[2].cast<py::tuple>(), made[3]);
+  }
 }
 
 // What keeps values between an output and those is not used up: only where a backward comes to the inputs is that told.

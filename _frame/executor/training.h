@@ -50,7 +50,7 @@ struct ViewCall {
 
 // How one of the user's outputs follows from raw outputs and inputs.
 struct TrainingOutput {
-  enum class Kind { kRaw, kInput, kOutput, kConst, kRawView, kInputView } kind;
+  enum class Kind { kRaw, kInput, kOutput, kConst, kRawView, kInputView, kOutputView } kind;
   int index = 0;
   PyObject* value = nullptr;  // of a constant; kept by Training::kept
   std::vector<int64_t> sizes, strides;
@@ -60,6 +60,7 @@ struct TrainingOutput {
   // Empty where none does.
   std::vector<int> from;
   std::vector<ViewCall> calls;  // the program's own views from the base, where they are known: autograd's formulas are theirs then
+  int first = -1;  // the first output that is another result of the last call, or this one if it is the first of several; else -1
 };
 
 // How a gradient is laid out: by strides, or, where sizes vary, densely with these dimensions from the outermost to the innermost.
@@ -118,6 +119,7 @@ struct Training {
   bool draws = false;                // the forward moves the default generator
   bool writes = false;               // the forward writes an input
   std::vector<int> requiring;        // inputs that get a gradient
+  std::vector<int> early;            // positions in `requiring` of those whose place in the history is taken before the forward, which writes them
   std::vector<int> differentiable;   // raw outputs that a gradient comes in for
   std::vector<SavedValue> saved;
   std::vector<bool> written;         // inputs that the forward writes
@@ -135,9 +137,13 @@ struct Training {
   std::vector<Bits> reach;           // by differentiable raw output: the positions in `requiring` that its history leads to
   std::vector<Exit> exits;           // the inputs that are reached at all; what eager comes to first is first
   std::vector<int> output_order;     // positions in `differentiable`, oldest first
-  // By differentiable raw output: the others that its history comes to first. In eager a gradient passes by them, where hooks and
-  // `autograd.grad` may see it.
+  // Where histories may be looked at: the differentiable raw outputs are such ends, and then what made the views at these outputs, with
+  // which of its results is meant (-1: the view).
+  std::vector<std::pair<int, int>> shown;
+  // By end: the ends that its history comes to first. In eager a gradient passes by them, where hooks and `autograd.grad` may see it.
   std::vector<std::vector<int>> through;
+  uint64_t depth = 0;                // how many nodes of eager's may lie between a result and the inputs
+  bool single = false;               // there is one differentiable raw output, and no other end behind it
   std::vector<Keeper> keepers;
   std::vector<std::vector<Keeper>> readers;  // by saved value: for gradients of which outputs and inputs a backward reads it
   std::vector<bool> last_needs;      // by saved value: it is read although all keepers are used up

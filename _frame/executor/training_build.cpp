@@ -85,7 +85,8 @@ TrainingOutput read_output(const py::tuple& rule) {
   std::string kind = rule[0].cast<std::string>();
   if (kind == "view") {
     py::tuple base = rule[1].cast<py::tuple>();
-    output.kind = base[0].cast<std::string>() == "raw" ? Kind::kRawView : Kind::kInputView;
+    std::string of = base[0].cast<std::string>();
+    output.kind = of == "raw" ? Kind::kRawView : of == "output" ? Kind::kOutputView : Kind::kInputView;
     output.index = base[1].cast<int>();
     for (py::handle size : rule[2].cast<py::sequence>()) {
       output.sizes.push_back(read_number(size, output.from));
@@ -104,6 +105,10 @@ TrainingOutput read_output(const py::tuple& rule) {
     for (py::handle call : rule[6].cast<py::tuple>()) {
       output.calls.push_back(read_call(call.cast<py::tuple>()));
     }
+    output.first = rule[7].is_none() ? -1 : rule[7].cast<int>();
+    if (output.first >= 0 && (output.calls.empty() || output.calls.back().item < 0)) {
+      throw py::value_error("a view that is one of several results of a call names the call and which it is");
+    }
   } else if (kind == "const") {
     output.value = py::object(rule[1]).ptr();
   } else {
@@ -120,6 +125,14 @@ void check_index(int index, std::size_t limit, const char* what) {
   }
 }
 
+void check_view(const Training& training, int output) {
+  using Kind = TrainingOutput::Kind;
+  Kind kind = training.outputs[output].kind;
+  if (kind != Kind::kRawView && kind != Kind::kInputView && kind != Kind::kOutputView) {
+    throw py::value_error("output " + std::to_string(output) + " of a training plan is no view");
+  }
+}
+
 void check(const Training& training, int values) {
   for (int index : training.requiring) {
     check_index(index, training.inputs, "input");
@@ -129,6 +142,9 @@ void check(const Training& training, int values) {
   }
   for (const Seen& one : training.seen) {
     check_index(one.index, one.input ? training.inputs : training.raw, one.input ? "input" : "raw output");
+  }
+  for (int place : training.early) {
+    check_index(place, training.requiring.size(), "input with a gradient");
   }
   for (int place : training.leaf_order) {
     check_index(place, training.requiring.size(), "input with a gradient");
@@ -148,6 +164,10 @@ void check(const Training& training, int values) {
   for (const SavedValue& one : training.saved) {
     check_index(one.index, one.input ? training.inputs : values, one.input ? "input" : "value");
   }
+  for (auto [output, item] : training.shown) {
+    check_index(output, training.outputs.size(), "output");
+    check_view(training, output);
+  }
   for (std::size_t i = 0; i < training.outputs.size(); ++i) {
     const TrainingOutput& rule = training.outputs[i];
     using Kind = TrainingOutput::Kind;
@@ -157,6 +177,9 @@ void check(const Training& training, int values) {
       check_index(rule.index, training.inputs, "input");
     } else if (rule.kind == Kind::kOutput) {
       check_index(rule.index, i, "earlier output");
+    } else if (rule.kind == Kind::kOutputView) {
+      check_index(rule.index, training.outputs.size(), "output");
+      check_view(training, rule.index);
     }
     for (int index : rule.from) {
       if (index >= 0) {
@@ -237,13 +260,13 @@ std::vector<Exit> exits_of(const Training& training) {
 TrainingPtr read_training(PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"forward", "original", "prepare", "rerun", "inputs", "raw", "values", "requiring", "differentiable",
                                 "saved", "written", "outputs", "draws", "rebased", "repeatable", "watched", "likely", "leaf_order", "reach", "output_order", "keepers",
-                                "readers", "last_needs", "sized", "held", "originals", "through", "cut", nullptr};
+                                "readers", "last_needs", "sized", "held", "originals", "early", "through", "shown", "depth", "cut", nullptr};
   PyObject *forward, *original, *prepare, *rerun, *requiring, *differentiable, *saved, *written, *outputs, *rebased, *watched, *likely, *leaf_order;
-  PyObject *reach, *output_order, *keepers, *readers, *last_needs, *held, *originals, *through, *cut;
-  int inputs, raw, values, draws, repeatable, sized;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOOOiiiOOOOOpOpOOOOOOOOpOOOO:TrainingPlan", const_cast<char**>(names), &forward, &original, &prepare, &rerun,
+  PyObject *reach, *output_order, *keepers, *readers, *last_needs, *held, *originals, *early, *through, *shown, *cut;
+  int inputs, raw, values, draws, repeatable, sized, depth;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOOOiiiOOOOOpOpOOOOOOOOpOOOOOiO:TrainingPlan", const_cast<char**>(names), &forward, &original, &prepare, &rerun,
                                    &inputs, &raw, &values, &requiring, &differentiable, &saved, &written, &outputs, &draws, &rebased,
-                                   &repeatable, &watched, &likely, &leaf_order, &reach, &output_order, &keepers, &readers, &last_needs, &sized, &held, &originals, &through, &cut)) {
+                                   &repeatable, &watched, &likely, &leaf_order, &reach, &output_order, &keepers, &readers, &last_needs, &sized, &held, &originals, &early, &through, &shown, &depth, &cut)) {
     throw py::error_already_set();
   }
   auto training = std::make_shared<Training>();
@@ -252,6 +275,8 @@ TrainingPtr read_training(PyObject* args, PyObject* kwargs) {
   training->draws = draws != 0;
   training->repeatable = repeatable != 0;
   training->sized = sized != 0;
+  training->depth = static_cast<uint64_t>(depth);
+  training->early = py::cast<std::vector<int>>(py::handle(early));
   training->likely = py::cast<std::vector<bool>>(py::handle(likely));
   training->leaf_order = py::cast<std::vector<int>>(py::handle(leaf_order));
   training->requiring = py::cast<std::vector<int>>(py::handle(requiring));
@@ -261,12 +286,14 @@ TrainingPtr read_training(PyObject* args, PyObject* kwargs) {
   }
   training->output_order = py::cast<std::vector<int>>(py::handle(output_order));
   training->through = py::cast<std::vector<std::vector<int>>>(py::handle(through));
-  training->through.resize(training->differentiable.size());
+  training->shown = py::cast<std::vector<std::pair<int, int>>>(py::handle(shown));
+  training->through.resize(training->differentiable.size() + training->shown.size());
   for (const std::vector<int>& others : training->through) {
     for (int other : others) {
-      check_index(other, training->differentiable.size(), "differentiable output");
+      check_index(other, training->through.size(), "end of a history");
     }
   }
+  training->single = training->differentiable.size() == 1 && training->through[0].empty();
   training->keepers = read_keepers(keepers, *training);
   for (py::handle one : py::reinterpret_borrow<py::sequence>(readers)) {
     training->readers.push_back(read_keepers(one.ptr(), *training));

@@ -129,9 +129,11 @@ PyObject* call_training(const TrainingPtr& training, PyObject* const* args, std:
   }
   at::Tensor state = recorded && training->draws ? generator_state() : at::Tensor();
   std::vector<at::Tensor> originals = recorded && training->copies ? originals_of(*training, inputs) : std::vector<at::Tensor>();
+  std::vector<torch::autograd::Edge> early = recorded ? places_now(*training, inputs) : std::vector<torch::autograd::Edge>();
   Values values = run_forward(*training, args, count);
+  OutputMaker outputs(*training, args, inputs, values);
   if (recorded) {
-    give_history(training, given, values.tensors, std::move(state), std::move(originals));
+    give_history(training, given, values.tensors, outputs, std::move(early), std::move(state), std::move(originals));
   } else if (training->rebases) {
     for (int index : training->differentiable) {
       if (int target = training->rebased[index]; target >= 0) {
@@ -140,7 +142,7 @@ PyObject* call_training(const TrainingPtr& training, PyObject* const* args, std:
       }
     }
   }
-  return make_outputs(*training, args, inputs, values);
+  return outputs.tuple();
 }
 
 }  // namespace dyncomp::executor

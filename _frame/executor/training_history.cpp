@@ -55,48 +55,143 @@ using torch::autograd::Edge;
 
 Edge edge_to(const at::Tensor& input) { return input.requires_grad() ? torch::autograd::impl::gradient_edge(input) : Edge(); }
 
-// The nodes behind the differentiable outputs. The engine runs the greatest sequence number first, so what is to run first is made last.
-std::vector<NodeRef> make_nodes(const TrainingPtr& training, const std::shared_ptr<CompiledCall>& call, const std::vector<at::Tensor>& inputs,
-                                const std::vector<at::Tensor>& values) {
-  std::vector<NodeRef> before = nodes_before_leaves(*training, inputs);
-  auto edge_of = [&](int place) {
-    return !before.empty() && before[place] ? Edge{before[place], 0} : edge_to(inputs[training->requiring[place]]);
-  };
-  std::size_t outputs = training->differentiable.size(), exits = training->exits.size();
-  std::vector<NodeRef> nodes(outputs), leaving(outputs == 1 ? 0 : exits);
-  for (std::size_t i = leaving.size(); i-- > 0;) {
-    const Exit& exit = training->exits[i];
-    leaving[i] = own_node(new CompiledGradients(call, i));
-    for (int place : exit.outputs) {
-      leaving[i]->add_input_metadata(values[training->differentiable[place]]);
+// Puts the nodes of a call behind its outputs, the oldest first: what younger ones pass by has its place in the history then. The engine
+// runs the greatest sequence number first, so what is to run first is made last.
+class Histories {
+ public:
+  Histories(const TrainingPtr& training, const std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& values, OutputMaker& outputs,
+            std::vector<Edge> early)
+      : training_(*training), call_(std::make_shared<CompiledCall>(training)), inputs_(inputs), values_(values), outputs_(outputs),
+        early_(std::move(early)), before_(nodes_before_leaves(*training, inputs)) {}
+
+  std::shared_ptr<CompiledCall> make() {
+    if (!training_.single) {
+      make_exits();
     }
-    for (int place : exit.inputs) {
-      leaving[i]->add_next_edge(edge_of(place));
+    for (int place : training_.output_order) {
+      nodes_[place] = make_node(place);
+      put_behind(place);
     }
+    return std::move(call_);
   }
-  for (int place : training->output_order) {
-    auto* node = new CompiledBackward(call, place);
-    nodes[place] = own_node(node);
-    call->set_entry(place, node);
-    for (std::size_t i = 0; i < leaving.size(); ++i) {
-      const std::vector<int>& from = training->exits[i].outputs;
-      if (auto found = std::find(from.begin(), from.end(), place); found != from.end()) {
-        node->add_next_edge({leaving[i], static_cast<uint32_t>(found - from.begin())});
+
+ private:
+  Edge edge_of(int place) const {
+    if (!early_.empty()) {
+      auto found = std::find(training_.early.begin(), training_.early.end(), place);
+      if (found != training_.early.end()) {
+        return early_[static_cast<std::size_t>(found - training_.early.begin())];
       }
     }
-    for (int other : training->through[place]) {  // an older one
-      node->add_next_edge(Edge(nodes[other], 0));
+    return !before_.empty() && before_[place] ? Edge{before_[place], 0} : edge_to(inputs_[training_.requiring[place]]);
+  }
+
+  void make_exits() {
+    exits_.resize(training_.exits.size());
+    for (std::size_t i = exits_.size(); i-- > 0;) {
+      const Exit& exit = training_.exits[i];
+      exits_[i] = own_node(new CompiledGradients(call_, i));
+      for (int place : exit.outputs) {
+        exits_[i]->add_input_metadata(values_[training_.differentiable[place]]);
+      }
+      for (int place : exit.inputs) {
+        exits_[i]->add_next_edge(edge_of(place));
+      }
     }
   }
-  if (outputs == 1) {
-    for (std::size_t place = 0; place < training->requiring.size(); ++place) {
-      nodes[0]->add_next_edge(training->reach[0].has(place) ? edge_of(static_cast<int>(place)) : Edge());
+
+  NodeRef make_node(int place) {
+    auto* node = new CompiledBackward(call_, place);
+    NodeRef owned = own_node(node);
+    call_->set_entry(place, node);
+    if (training_.single) {
+      for (std::size_t i = 0; i < training_.requiring.size(); ++i) {
+        node->add_next_edge(training_.reach[0].has(i) ? edge_of(static_cast<int>(i)) : Edge());
+      }
+      node->deepen(training_.depth);
+      return owned;
+    }
+    for (std::size_t i = 0; i < exits_.size(); ++i) {
+      const std::vector<int>& from = training_.exits[i].outputs;
+      if (auto found = std::find(from.begin(), from.end(), place); found != from.end()) {
+        node->add_next_edge({exits_[i], static_cast<uint32_t>(found - from.begin())});
+      }
+    }
+    for (int end : training_.through[place]) {
+      node->add_next_edge(edge_by(end));
+    }
+    node->deepen(training_.depth);
+    return owned;
+  }
+
+  // Where a gradient passes by an end, an older one.
+  Edge edge_by(int end) {
+    auto outputs = static_cast<int>(nodes_.size());
+    if (end >= outputs) {
+      for (int base : training_.through[end]) {
+        edge_by(base);  // where it is noted
+      }
+      auto [place, item] = training_.shown[end - outputs];
+      const at::Tensor& view = outputs_.view(static_cast<std::size_t>(place));
+      Edge edge = edge_to(view);
+      call_->set_result(static_cast<std::size_t>(end), view);
+      call_->set_gate(end, edge.function.get(), nullptr);
+      return item < 0 ? edge : Edge(edge.function, static_cast<uint32_t>(item));
+    }
+    int target = training_.rebased[training_.differentiable[end]];
+    if (target < 0 || !inputs_[target].is_view()) {
+      return Edge(nodes_[end], 0);
+    }
+    Edge edge = edge_to(inputs_[target]);
+    call_->set_gate(end, edge.function.get(), edge_to(at::Tensor(inputs_[target]._base())).function.get());
+    return edge;
+  }
+
+  void put_behind(int place) {
+    int index = training_.differentiable[place], target = training_.rebased[index];
+    at::Tensor& value = values_[index];
+    if (target >= 0 && !inputs_[target].is_view()) {
+      rebase(inputs_[target], value, training_.times[target], nodes_[place]);
+      call_->set_result(static_cast<std::size_t>(place), inputs_[target]);
+      return;
+    }
+    if (value.is_view()) {  // of fresh memory: to autograd it is a tensor of its own
+      at::Tensor own = value.detach();
+      for (at::Tensor& other : values_) {
+        if (&other != &value && other.is_same(value)) {
+          other = own;
+        }
+      }
+      value = own;
+    }
+    torch::autograd::set_history(value, nodes_[place]);
+    call_->set_result(static_cast<std::size_t>(place), value);
+    if (target >= 0) {  // autograd has rules of its own for writes to views
+      inputs_[target].copy_(value);
+      count_writes(inputs_[target], training_.times[target]);
     }
   }
-  return nodes;
-}
+
+  const Training& training_;
+  std::shared_ptr<CompiledCall> call_;
+  const std::vector<at::Tensor>& inputs_;
+  std::vector<at::Tensor>& values_;
+  OutputMaker& outputs_;
+  std::vector<Edge> early_;
+  std::vector<NodeRef> before_;
+  std::vector<NodeRef> nodes_ = std::vector<NodeRef>(training_.differentiable.size());
+  std::vector<NodeRef> exits_;
+};
 
 }  // namespace
+
+std::vector<Edge> places_now(const Training& training, const std::vector<at::Tensor>& inputs) {
+  std::vector<Edge> edges;
+  for (int place : training.early) {
+    edges.push_back(edge_to(inputs[training.requiring[place]]));
+  }
+  return edges;
+}
 
 void count_writes(const at::Tensor& input, uint32_t times) {
   for (uint32_t i = 1; i < times && !input.is_inference(); ++i) {
@@ -104,38 +199,9 @@ void count_writes(const at::Tensor& input, uint32_t times) {
   }
 }
 
-void give_history(const TrainingPtr& training, const Values& given, std::vector<at::Tensor>& values, at::Tensor state,
-                  std::vector<at::Tensor> originals) {
-  const std::vector<at::Tensor>& inputs = given.tensors;
-  auto call = std::make_shared<CompiledCall>(training);
-  std::vector<NodeRef> nodes = make_nodes(training, call, inputs, values);
-  std::vector<int> views;
-  for (std::size_t place = 0; place < nodes.size(); ++place) {
-    int index = training->differentiable[place];
-    at::Tensor& value = values[index];
-    if (int target = training->rebased[index]; target >= 0) {
-      if (!inputs[target].is_view()) {
-        rebase(inputs[target], value, training->times[target], nodes[place]);
-        continue;
-      }
-      views.push_back(index);
-    }
-    if (value.is_view()) {  // of fresh memory: to autograd it is a tensor of its own
-      at::Tensor own = value.detach();
-      for (at::Tensor& other : values) {
-        if (&other != &value && other.is_same(value)) {
-          other = own;
-        }
-      }
-      value = own;
-    }
-    torch::autograd::set_history(value, nodes[place]);
-  }
-  for (int index : views) {  // autograd has rules of its own for writes to views
-    const at::Tensor& input = inputs[training->rebased[index]];
-    input.copy_(values[index]);
-    count_writes(input, training->times[training->rebased[index]]);
-  }
+void give_history(const TrainingPtr& training, const Values& given, std::vector<at::Tensor>& values, OutputMaker& outputs,
+                  std::vector<Edge> early, at::Tensor state, std::vector<at::Tensor> originals) {
+  std::shared_ptr<CompiledCall> call = Histories(training, given.tensors, values, outputs, std::move(early)).make();
   call->keep(given, values, std::move(state), std::move(originals));
 }
 

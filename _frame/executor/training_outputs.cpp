@@ -1,6 +1,7 @@
 // The user's outputs, from raw outputs and inputs: objects that are there already, and views that autograd knows.
 //
 //   ("raw", 0)                          y                  ("view", ("raw", 0), ...)      y[0], a view of y to autograd
+//                                                          ("view", ("output", 1), ...)   y[0][1], a view of that output
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -40,19 +41,6 @@ std::vector<c10::IValue> arguments_of(const ViewCall& call, const Values& return
   return rest;
 }
 
-// The program's own views, one after the other: gradients come out of them as in eager, strides included.
-at::Tensor called_view_of(const at::Tensor& base, const std::vector<ViewCall>& calls, const Values& returned) {
-  at::Tensor view = base;
-  for (const ViewCall& call : calls) {
-    torch::jit::Stack stack{view};
-    std::vector<c10::IValue> rest = arguments_of(call, returned);
-    stack.insert(stack.end(), rest.begin(), rest.end());
-    call.op.callBoxed(stack);
-    view = call.item < 0 ? stack.front().toTensor() : stack.front().toTensorVector().at(static_cast<std::size_t>(call.item));
-  }
-  return view;
-}
-
 at::Tensor plain_view_of(const at::Tensor& base, const TrainingOutput& rule) {
   int64_t offset = base.storage_offset() + rule.offset;
   if (rule.differentiable || !base.requires_grad()) {
@@ -62,23 +50,6 @@ at::Tensor plain_view_of(const at::Tensor& base, const TrainingOutput& rule) {
   at::Tensor alias = base.detach();
   bool same = alias.sizes() == at::IntArrayRef(rule.sizes) && alias.strides() == at::IntArrayRef(rule.strides) && rule.offset == 0;
   return same ? alias : at::as_strided(alias, rule.sizes, rule.strides, offset);
-}
-
-at::Tensor view_of(const at::Tensor& base, const TrainingOutput& rule, const Values& returned) {
-  if (!rule.calls.empty() && rule.differentiable) {
-    return called_view_of(base, rule.calls, returned);
-  }
-  if (rule.from.empty()) {
-    return plain_view_of(base, rule);
-  }
-  TrainingOutput filled = rule;
-  std::size_t rank = rule.sizes.size();
-  for (std::size_t i = 0; i < rule.from.size(); ++i) {
-    if (rule.from[i] >= 0) {
-      (i < rank ? filled.sizes[i] : i < 2 * rank ? filled.strides[i - rank] : filled.offset) = whole_number_at(returned, rule.from[i]);
-    }
-  }
-  return plain_view_of(base, filled);
 }
 
 // The number that the forward returned at this place.
@@ -91,33 +62,89 @@ PyObject* number_at(const Values& values, int place) {
   Py_RETURN_NONE;
 }
 
-PyObject* make_output(const TrainingOutput& rule, PyObject* const* args, const std::vector<at::Tensor>& inputs, const Values& returned,
-                      PyObject* made) {
-  const std::vector<at::Tensor>& values = returned.tensors;
+}  // namespace
+
+// The program's own views, one after the other: gradients come out of them as in eager, strides included.
+at::Tensor OutputMaker::called_view_of(const at::Tensor& base, const TrainingOutput& rule) {
+  for (const auto& [first, list] : lists_) {
+    if (first == rule.first) {
+      return list.at(static_cast<std::size_t>(rule.calls.back().item));
+    }
+  }
+  at::Tensor view = base;
+  for (const ViewCall& call : rule.calls) {
+    torch::jit::Stack stack{view};
+    std::vector<c10::IValue> rest = arguments_of(call, returned_);
+    stack.insert(stack.end(), rest.begin(), rest.end());
+    call.op.callBoxed(stack);
+    if (call.item < 0) {
+      view = stack.front().toTensor();
+      continue;
+    }
+    std::vector<at::Tensor> list = stack.front().toTensorVector();
+    view = list.at(static_cast<std::size_t>(call.item));
+    if (rule.first >= 0 && &call == &rule.calls.back()) {
+      lists_.emplace_back(rule.first, std::move(list));
+    }
+  }
+  return view;
+}
+
+at::Tensor OutputMaker::view_of(const at::Tensor& base, const TrainingOutput& rule) {
+  if (!rule.calls.empty() && rule.differentiable) {
+    return called_view_of(base, rule);
+  }
+  if (rule.from.empty()) {
+    return plain_view_of(base, rule);
+  }
+  TrainingOutput filled = rule;
+  std::size_t rank = rule.sizes.size();
+  for (std::size_t i = 0; i < rule.from.size(); ++i) {
+    if (rule.from[i] >= 0) {
+      (i < rank ? filled.sizes[i] : i < 2 * rank ? filled.strides[i - rank] : filled.offset) = whole_number_at(returned_, rule.from[i]);
+    }
+  }
+  return plain_view_of(base, filled);
+}
+
+const at::Tensor& OutputMaker::view(std::size_t place) {
+  using Kind = TrainingOutput::Kind;
+  if (views_.empty()) {
+    views_.resize(training_.outputs.size());
+  }
+  at::Tensor& made = views_[place];
+  if (!made.defined()) {
+    const TrainingOutput& rule = training_.outputs[place];
+    auto index = static_cast<std::size_t>(rule.index);
+    made = view_of(rule.kind == Kind::kOutputView ? view(index) : rule.kind == Kind::kRawView ? returned_.tensors[index] : inputs_[index], rule);
+  }
+  return made;
+}
+
+PyObject* OutputMaker::output(std::size_t place, PyObject* made) {
+  const TrainingOutput& rule = training_.outputs[place];
+  const std::vector<at::Tensor>& values = returned_.tensors;
   switch (rule.kind) {
     case TrainingOutput::Kind::kRaw:
-      return values[rule.index].defined() ? THPVariable_Wrap(values[rule.index]) : number_at(returned, rule.index);
+      return values[rule.index].defined() ? THPVariable_Wrap(values[rule.index]) : number_at(returned_, rule.index);
     case TrainingOutput::Kind::kInput:
-      return Py_NewRef(args[rule.index]);
+      return Py_NewRef(args_[rule.index]);
     case TrainingOutput::Kind::kOutput:
       return Py_NewRef(PyTuple_GET_ITEM(made, rule.index));
     case TrainingOutput::Kind::kConst:
       return Py_NewRef(rule.value);
     case TrainingOutput::Kind::kRawView:
-      return THPVariable_Wrap(view_of(values[rule.index], rule, returned));
     case TrainingOutput::Kind::kInputView:
-      return THPVariable_Wrap(view_of(inputs[rule.index], rule, returned));
+    case TrainingOutput::Kind::kOutputView:
+      return THPVariable_Wrap(view(place));
   }
   return nullptr;
 }
 
-}  // namespace
-
-PyObject* make_outputs(const Training& training, PyObject* const* args, const std::vector<at::Tensor>& inputs,
-                       const Values& values) {
-  py::tuple result = py::reinterpret_steal<py::tuple>(PyTuple_New(static_cast<Py_ssize_t>(training.outputs.size())));
-  for (std::size_t i = 0; i < training.outputs.size(); ++i) {
-    PyObject* value = make_output(training.outputs[i], args, inputs, values, result.ptr());
+PyObject* OutputMaker::tuple() {
+  py::tuple result = py::reinterpret_steal<py::tuple>(PyTuple_New(static_cast<Py_ssize_t>(training_.outputs.size())));
+  for (std::size_t i = 0; i < training_.outputs.size(); ++i) {
+    PyObject* value = output(i, result.ptr());
     if (value == nullptr) {
       throw py::error_already_set();
     }

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <vector>
 
+#include <torch/csrc/autograd/function.h>
+
 #include "executor/training.h"
 
 namespace dyncomp::executor {
@@ -19,12 +21,37 @@ PyObject* call_training(const TrainingPtr& training, PyObject* const* args, std:
 // training_history.cpp: an input that is put back whole was written `times` times in eager, of which its version counter knows one.
 void count_writes(const at::Tensor& input, uint32_t times);
 
-// Puts a node behind the differentiable raw outputs among `values`, which become what the user sees.
-// `state`: that of the default generator before the forward, or undefined. `originals`: as `Training::originals`, or empty.
-void give_history(const TrainingPtr& training, const Values& given, std::vector<at::Tensor>& values, at::Tensor state,
-                  std::vector<at::Tensor> originals);
+// training_outputs.cpp: the user's outputs of one call. Views are made when they are first asked for, once what they look at has its
+// history. What it is given must outlive it.
+class OutputMaker {
+ public:
+  OutputMaker(const Training& training, PyObject* const* args, const std::vector<at::Tensor>& inputs, const Values& returned)
+      : training_(training), args_(args), inputs_(inputs), returned_(returned) {}
 
-// training_outputs.cpp: a new tuple of the user's outputs. Throws py::error_already_set or c10::Error.
-PyObject* make_outputs(const Training& training, PyObject* const* args, const std::vector<at::Tensor>& inputs, const Values& returned);
+  // The output at `place`, which is a view.
+  const at::Tensor& view(std::size_t place);
+  // A new tuple of all. Throws py::error_already_set or c10::Error.
+  PyObject* tuple();
+
+ private:
+  PyObject* output(std::size_t place, PyObject* made);
+  at::Tensor called_view_of(const at::Tensor& base, const TrainingOutput& rule);
+  at::Tensor view_of(const at::Tensor& base, const TrainingOutput& rule);
+
+  const Training& training_;
+  PyObject* const* args_;
+  const std::vector<at::Tensor>& inputs_;
+  const Values& returned_;
+  std::vector<at::Tensor> views_;  // by output, as far as they are made; empty where none is
+  std::vector<std::pair<int, std::vector<at::Tensor>>> lists_;  // by `TrainingOutput::first`: all results of the last call
+};
+
+// By `Training::early`, where they are in the history now.
+std::vector<torch::autograd::Edge> places_now(const Training& training, const std::vector<at::Tensor>& inputs);
+
+// Puts a node behind the differentiable raw outputs among `values`, which become what the user sees. `early`: of before the forward.
+// `state`: that of the default generator before the forward, or undefined. `originals`: as `Training::originals`, or empty.
+void give_history(const TrainingPtr& training, const Values& given, std::vector<at::Tensor>& values, OutputMaker& outputs,
+                  std::vector<torch::autograd::Edge> early, at::Tensor state, std::vector<at::Tensor> originals);
 
 }  // namespace dyncomp::executor

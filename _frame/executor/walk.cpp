@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <queue>
+#include <span>
 
 namespace dyncomp::executor {
 
@@ -14,6 +15,19 @@ using torch::autograd::Node;
 struct Later {
   bool operator()(const Node* a, const Node* b) const { return a->sequence_nr() < b->sequence_nr(); }
 };
+
+// What leads into compiled code; one that has been made to follow eager's graph passes on what it is given.
+CompiledBackward* entry_of(Node* node) {
+  auto* entry = dynamic_cast<CompiledBackward*>(node);
+  return entry == nullptr || entry->is_followed() ? nullptr : entry;
+}
+
+// Where the gradients go on that the node computes; not the ends that they pass by where somebody looks.
+std::span<const Edge> edges_of(Node& node) {
+  const auto& edges = node.next_edges();
+  const CompiledBackward* entry = entry_of(&node);
+  return {edges.data(), edges.size() - (entry == nullptr ? 0 : entry->call()->program().through[entry->place()].size())};
+}
 
 }  // namespace
 
@@ -40,7 +54,7 @@ void Walk::run() {
     ready.pop();
     found_.at(node).position = static_cast<int>(order_.size());
     order_.push_back(node);
-    for (const Edge& edge : node->next_edges()) {
+    for (const Edge& edge : edges_of(*node)) {
       arrive(edge);
     }
   }
@@ -62,8 +76,8 @@ void Walk::discover() {
     enter(root.function.get());
     while (!stack.empty()) {
       Node* node = stack.back().node;
-      if (stack.back().next < node->next_edges().size()) {
-        enter(node->next_edges()[stack.back().next++].function.get());
+      if (stack.back().next < edges_of(*node).size()) {
+        enter(edges_of(*node)[stack.back().next++].function.get());
         continue;
       }
       stack.pop_back();
@@ -74,16 +88,6 @@ void Walk::discover() {
     ++found_.at(root.function.get()).missing;
   }
 }
-
-namespace {
-
-// What leads into compiled code; one that has been made to follow eager's graph passes on what it is given.
-CompiledBackward* entry_of(Node* node) {
-  auto* entry = dynamic_cast<CompiledBackward*>(node);
-  return entry == nullptr || entry->is_followed() ? nullptr : entry;
-}
-
-}  // namespace
 
 std::pair<int, uint32_t> Walk::position(const Edge& edge) const {
   if (!edge.function) {
@@ -115,7 +119,7 @@ Visits Walk::visits() {
         throw Refusal{"hooks on nodes of compiled code"};
       }
       auto known = calls.find(call->get());
-      bool computes = leaving != nullptr || (*call)->program().differentiable.size() == 1;
+      bool computes = leaving != nullptr || (*call)->program().single;
       if (known != calls.end()) {
         if (entry != nullptr) {
           throw Refusal{"results of compiled code that depend on its gradients"};
@@ -144,20 +148,13 @@ Visits Walk::visits() {
   return visits;
 }
 
-// Whether an output's history leads to another output of the same call that has hooks or is asked for: the call as one hides it.
+// Whether an output's history leads to another end of the same call that has hooks or is asked for: the call as one hides it.
 bool Walk::passes_by_a_look(const CompiledBackward& entry) const {
-  for (const Edge& edge : entry.next_edges()) {
-    auto* other = dynamic_cast<CompiledBackward*>(edge.function.get());
-    if (other == nullptr || other->call() != entry.call()) {
-      continue;
-    }
-    const Found& found = found_.at(other);
-    bool hooked = !other->tensor_pre_hooks().empty() || !other->retains_grad_hooks().empty();
-    if (found.needed && (!found.runs || hooked)) {
-      return true;
-    }
-  }
-  return false;
+  std::vector<const Node*> nodes = entry.call()->passed_by(entry.place());
+  return std::any_of(nodes.begin(), nodes.end(), [&](const Node* node) {
+    bool asked = captures_ && std::find(wanted_.begin(), wanted_.end(), node) != wanted_.end();
+    return asked || !const_cast<Node*>(node)->tensor_pre_hooks().empty() || !const_cast<Node*>(node)->retains_grad_hooks().empty();
+  });
 }
 
 // All nodes of the call that the walk has come to, as one. `node`: the first that computes gradients.
@@ -170,7 +167,7 @@ Visit Walk::visit_call(const CompiledCall& call, Node* node) {
     auto* entry = entry_of(one);
     if (entry != nullptr && found_.at(one).runs && entry->call().get() == &call) {
       visit.entries.at(static_cast<std::size_t>(entry->place())) = one;
-      if (visit.entries.size() == 1) {
+      if (program.single) {
         visit.edges = one->next_edges();
       }
     }
@@ -188,7 +185,7 @@ Visit Walk::visit_call(const CompiledCall& call, Node* node) {
 void Walk::finish(Node* node) {
   bool wanted = wanted_.empty() || std::find(wanted_.begin(), wanted_.end(), node) != wanted_.end();
   bool runs = wanted && !captures_;
-  for (const Edge& edge : node->next_edges()) {
+  for (const Edge& edge : edges_of(*node)) {
     if (edge.function) {
       Found& below = found_.at(edge.function.get());
       ++below.missing;

@@ -30,6 +30,10 @@ _OTHER = (
     "dyncomp cannot run this backward again: an input of the compiled call is gone, and eager's history of the call is another than the one "
     "that was compiled. Keep the inputs until then, or wrap the function in dyncomp.disable."
 )
+_WRITTEN = (
+    "dyncomp cannot run this backward again: it needs a value that follows from an input of the compiled call, and that input was written "
+    "since. Write it after the backward, or wrap the function in dyncomp.disable."
+)
 
 
 @dataclasses.dataclass
@@ -77,10 +81,16 @@ def put_right(
     values = graph.run(*inputs, *[torch.empty(0) if place in gone else saved[place] for place in places])
     ended = {joint.ends.keepers[number] for number in used}
     for node, wanted in zip(history, nodes, strict=True):
-        if wanted.values is None or wanted.ends in ended:
+        if wanted.ends in ended:
             _exec.release_node(node)  # a backward that comes here raises, as it would in eager
+        elif wanted.values is None:
+            node.register_prehook(_refuse)
         elif any(place is not None for place in wanted.values):
             kept.put_right(node, [None if place is None else values[place] for place in wanted.values])
+
+
+def _refuse(gradients: tuple[Any, ...]) -> None:
+    raise RuntimeError(_WRITTEN)
 
 
 def _kept_values(joint: JointGraph, missing: frozenset[int], gone: frozenset[int]) -> tuple[AtenGraph, list[Places]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,19 +20,25 @@ from torch.autograd.graph import GradientEdge
 
 from dyncomp._frame import _exec
 
+_SLACK = 4  # a history that is made anew begins with views or copies of the inputs
+
 
 @dataclasses.dataclass
 class Ends:
     """Sets are whole numbers, a bit an element; results and inputs go by their positions.
 
     `reach`: by result, its inputs. `keepers`: (results, inputs) of nodes that keep values, equal ones once. `order`: the results,
-    oldest history first. `through`: by result, the other results that its history comes to first.
+    oldest history first. `shown`: what the history of a result, or of what is shown, comes to of the operations that made views: a view
+    among those given, and which result of the operation (None: the view). `through`: by result, and then by what is shown, what its history comes to first:
+    numbers of results, and from their count on places in `shown`. `depth`: how many nodes may lie between a result and the inputs.
     """
 
     reach: list[int]
     keepers: list[tuple[int, int]]
     order: list[int]
     through: list[list[int]]
+    shown: list[tuple[int, int | None]]
+    depth: int
 
 
 @dataclasses.dataclass
@@ -43,8 +49,10 @@ class Keeping:
     ends: list[tuple[int, int]]
 
 
-def ends_of(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> tuple[Ends, Keeping]:
-    """`inputs`: tensors that require grad, or their gradient edges; what lies behind them is not looked at."""
+def ends_of(results: Sequence[torch.Tensor], inputs: Sequence[Any], views: Sequence[tuple[torch.Tensor, bool]] = ()) -> tuple[Ends, Keeping]:
+    """`inputs`: tensors that require grad, or their gradient edges; what lies behind them is not looked at. `views`: of results or
+    inputs, which the program returns, and whether all results of the operation that made it are made with it.
+    """
     leaves: dict[int, int] = {}
     below: dict[Any, int] = {}  # by node: the inputs
     for place, one in enumerate(inputs):
@@ -54,7 +62,9 @@ def ends_of(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> tuple[End
             leaves[id(one)] = leaves.get(id(one), 0) | 1 << place
     behind = set(below)
     order = _users_first([result.grad_fn for result in results], behind)
+    height: dict[Any, int] = {}  # by node: the longest way down
     for node in reversed(order):
+        height[node] = 1 + max([height.get(parent, 0) for parent, _ in node.next_functions], default=0)
         bits = leaves.get(id(node.variable), 0) if hasattr(node, "variable") else 0
         for parent, _ in node.next_functions:
             bits |= below.get(parent, 0)
@@ -71,34 +81,63 @@ def ends_of(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> tuple[End
         keepers = {(above[node], below[node]) for node in order if below[node] and _keeps_values(node)}
     ages = sorted(range(len(results)), key=lambda number: results[number].grad_fn._sequence_nr())  # type: ignore[union-attr]
     nodes = keeping_nodes(order)
-    return Ends(reach, sorted(keepers), ages, _through(results, behind)), Keeping(nodes, [(above[node], below[node]) for node in nodes])
+    return Ends(reach, sorted(keepers), ages, *_through(results, views, behind), max(height.values(), default=0) + _SLACK), Keeping(nodes, [(above[node], below[node]) for node in nodes])
 
 
-def _through(results: Sequence[torch.Tensor], behind: set[Any]) -> list[list[int]]:
-    places = {(result.grad_fn, result.output_nr): number for number, result in enumerate(results)}
-    found: list[list[int]] = []
-    for result in results:
-        met: set[int] = set()
-        seen: set[Any] = set(behind)
-        todo: list[Any] = [result.grad_fn] if len(places) > 1 else []
-        while todo:
-            node = todo.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            for edge in node.next_functions:
-                number = places.get(edge)
-                if number is not None:
-                    met.add(number)
-                elif edge[0] is not None:
-                    todo.append(edge[0])
-        found.append(sorted(met))
-    return found
+def _through(
+    results: Sequence[torch.Tensor], views: Sequence[tuple[torch.Tensor, bool]], behind: set[Any]
+) -> tuple[list[list[int]], list[tuple[int, int | None]]]:
+    makers: dict[Any, tuple[int, int | None]] = {}  # by edge
+    for place, (view, whole) in enumerate(views):
+        makers[view.grad_fn, view.output_nr] = place, None
+        for item in range(len(view.grad_fn._input_metadata)) if whole else ():  # type: ignore[union-attr]
+            makers.setdefault((view.grad_fn, item), (place, item))
+    ends: dict[Any, int] = {}
+    for number, one in enumerate(results):
+        ends.setdefault((one.grad_fn, one.output_nr), number)
+    roots = [result.grad_fn for result in results]
+    shown: list[tuple[int, int | None]] = []
+    through: list[list[int]] = []
+    for root in roots:  # and of the views that are met on the way
+        met = set()
+        for edge in _met_first(root, ends, makers, behind) if len(results) + len(views) > 1 else ():
+            if edge not in ends:
+                ends[edge] = len(roots)
+                roots.append(edge[0])
+                shown.append(makers[edge])
+            met.add(ends[edge])
+        through.append(sorted(met))
+    return through, shown
+
+
+def _met_first(root: Any, ends: Mapping[Any, int], makers: Mapping[Any, Any], behind: set[Any]) -> Iterator[tuple[Any, int]]:
+    seen: set[Any] = set(behind)
+    todo: list[Any] = [root]
+    while todo:
+        node = todo.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        for edge in node.next_functions:
+            if edge in ends or edge in makers:
+                yield edge
+            elif edge[0] is not None:
+                todo.append(edge[0])
 
 
 def history_below(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> list[Any]:
     """The nodes between results and inputs (nodes themselves) that may keep values, in the order of `Keeping.nodes`."""
     return keeping_nodes(_users_first([result.grad_fn for result in results], set(inputs)))
+
+
+def last_uses(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> dict[Any, int]:
+    """By node of an input (its own, not a leaf's) the greatest sequence number of a node that leads to it."""
+    found: dict[Any, int] = {}
+    for node in _users_first([result.grad_fn for result in results], set(inputs)):
+        for parent, _ in node.next_functions:
+            if parent in inputs:
+                found[parent] = max(found.get(parent, -1), node._sequence_nr())
+    return found
 
 
 def written_parts_last(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> None:

@@ -223,9 +223,10 @@ def own_memory(recorder: Recorder, epilogue: Epilogue) -> Epilogue:
 def _on_copy(recorder: Recorder, node: Node, root: Node) -> Node:
     """The same chain of views over a copy of its root."""
     chain: list[Node] = []
-    while node is not root:
-        chain.append(node)
-        node = node.args[0]  # of a view, and of an item of several views
+    step = node
+    while step is not root:
+        chain.append(step)
+        step = step.args[0]  # of a view, and of an item of several views
     copied: Node = recorder.emit(aten.clone.default, (root,))
     moved = copied.meta.offset != root.meta.offset
     if copied.meta.strides != root.meta.strides or moved and any(s.op is aten.as_strided.default for s in chain):

@@ -66,7 +66,7 @@ def interpret(gm: torch.fx.GraphModule, inputs: list[Any], mode: TraceMode) -> A
                 if target is getattr and args[1] == "data":
                     track_of(values[node]).writes = Writes()
                 for tensor in told_of(target, args):
-                    track_of(tensor).writes.count += 1
+                    track_of(tensor).writes.rise()
     raise Unsupported("a graph without an output")
 
 

@@ -20,24 +20,16 @@ import torch.fx
 from dyncomp import config, log
 from dyncomp.aot.build import build_graph
 from dyncomp.aot.casts import Casts, cast_inputs
+from dyncomp.aot.choice import choose
 from dyncomp.aot.cleanup import clean, drop_dead
+from dyncomp.aot.dependence import memory_in_use, read_inputs, visible_memory
 from dyncomp.aot.ends import Ends
 from dyncomp.aot.epilogue import Epilogue, own_memory
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.graph import AtenGraph
 from dyncomp.aot.interpret import state_restored, typed_errors
-from dyncomp.aot.kept import held_inputs
 from dyncomp.aot.normalize import drop_unread_statistics
-from dyncomp.aot.partition import (
-    Saved,
-    Visible,
-    backward_nodes,
-    bytes_kept,
-    choose_saved,
-    extract_backward,
-    kept_by_eager,
-    packed_meta,
-)
+from dyncomp.aot.partition import Saved, backward_nodes, extract_backward, packed_meta
 from dyncomp.aot.readers import readers_again, readers_of
 from dyncomp.aot.record import Autocast, Pattern, Recording, Rule, Strides, Wanted, record
 from dyncomp.aot.sizes import unread_numbers
@@ -70,9 +62,9 @@ class JointGraph:
     (`aot.again`). `originals`: those among them that the program writes, of which the values before are needed. `shows`: what eager's
     nodes keep is known.
     `casts`: of weights, which are the last inputs, after those of `gm` (`aot.casts`).
-    `ends`: what eager's history is like; `readers`: by saved value, for gradients of which outputs and inputs it is read.
+    `ends`: what eager's history is like, its views by their places among `outputs`; `readers`: by saved value, for gradients of which outputs and inputs it is read.
     `rebased`: (input, raw output): the input's new value is that raw output, and so is its history; `rewrites`: by such an input how
-    often eager writes it.
+    often eager writes it. `early`: as in `aot.record`.
     """
 
     gm: torch.fx.GraphModule
@@ -101,6 +93,7 @@ class JointGraph:
     originals: list[int]
     shows: bool
     rewrites: dict[int, int]
+    early: list[int]
     casts: Casts = ()
     _facts: int | None = None
     kept: dict[Any, Any] = dataclasses.field(default_factory=dict)  # of `aot.again`
@@ -175,9 +168,7 @@ def trace_joint(gm: torch.fx.GraphModule, inputs: Sequence[Any], pattern: Patter
 
 def _split(gm: torch.fx.GraphModule, fakes: list[Any], recording: Recording) -> JointGraph:
     raw_tape = recording.tape
-    kept = kept_by_eager(raw_tape[: recording.boundary], raw_tape[recording.boundary :])
-    kept_inputs = {root.args[0] for root in kept if root.op is Input}
-    kept_inputs -= {index for index, _ in [*recording.mutations, *recording.rebased]}
+    kept_inputs, memory = read_inputs(recording), memory_in_use(recording)
     position = {node: i for i, node in enumerate(raw_tape)}
     grads = _nodes(recording.gradients)
     mutated = [node for _, node in recording.mutations]
@@ -189,8 +180,8 @@ def _split(gm: torch.fx.GraphModule, fakes: list[Any], recording: Recording) -> 
     mutations = [(i, node) for (i, _), node in zip(recording.mutations, results, strict=False)]
     grads = results[len(mutations) :]
     shown = len(raw) - len(recording.rebased)  # what an input is given is copied there: nobody sees the raw output
-    visible = Visible(kept_inputs, {memory_root(node) for node in raw[:shown]})
-    chosen, held = _choose(recording, tape, grads, visible, shown_to)
+    visible = visible_memory(recording, memory, kept_inputs, tape, raw[:shown])
+    chosen, held = choose(recording, tape, grads, visible, shown_to)
     nodes = [one.node for one in chosen]
     env = recording.env
     numbers, carrier = ([], None) if env is None else _number_carrier(env, fakes, nodes)
@@ -211,30 +202,8 @@ def _split(gm: torch.fx.GraphModule, fakes: list[Any], recording: Recording) -> 
         recording.rebased, saved, numbers, carrier,
         recording.pattern, [fake.meta for fake in outputs.raw], draws, repeatable, likely, [position[node] for node in nodes], SavedState(),
         {recording.pattern: recording.leaf_order}, recording.watched, recording.ends, readers,
-        held, originals, recording.kept is not None, recording.rewrites,
+        held, originals, recording.kept is not None, recording.rewrites, recording.early,
     )  # fmt: skip
-
-
-def _choose(
-    recording: Recording, tape: Tape, grads: list[Node], visible: Visible, kept: list[Node]
-) -> tuple[list[Saved], list[int] | None]:
-    """What to save, and which inputs must live for a backward that is differentiated; None: not known. `kept`: what eager keeps."""
-    chosen = choose_saved(tape, recording.tangents, grads, visible)
-    if recording.kept is None:
-        return chosen, None
-    behind = backward_nodes(tape, recording.tangents)
-    forward = [node for node in tape if node not in behind]
-    held = held_inputs(forward, kept, [one.node for one in chosen])
-    free = {i for i in recording.requiring if recording.inputs[i].is_leaf}
-    if held <= free:
-        return chosen, sorted(held)
-    other = choose_saved(tape, recording.tangents, grads, visible, kept)
-    now = held_inputs(forward, kept, [one.node for one in other])
-    before = {one.node.args[0] for one in chosen if one.node.op is Input and not one.copied} | free
-    cost = bytes_kept(chosen, [recording.inputs[i] for i in held - before], free)
-    if bytes_kept(other, [recording.inputs[i] for i in now - free], free) <= cost:
-        return other, sorted(now)
-    return chosen, sorted(held)
 
 
 def _number_carrier(env: ShapeEnv, inputs: list[Any], saved: list[Node]) -> tuple[list[int], TensorMeta | None]:
@@ -339,9 +308,9 @@ def _saved_rule(recorder: Recorder, one: Saved, owner: dict[Node, int], rules: l
     return ("node", node)
 
 
-def _own_meta(meta: TensorMeta) -> TensorMeta | None:
-    """Metadata of a clone; None lets the recorder infer it where the memory has gaps or an offset."""
-    return meta if meta.offset == 0 else None
+def _own_meta(meta: TensorMeta) -> TensorMeta:
+    """Metadata of a clone with memory of its own: laid out as the backward knows the value, gaps included, from the first element on."""
+    return TensorMeta(meta.shape, meta.strides, meta.dtype, meta.device)
 
 
 def _build_backward(

@@ -11,11 +11,12 @@ Rules, one a user output:
     ("raw", k)            a raw output
     ("input", i)          the input object itself
     ("output", j)         the very object of an earlier output
-    ("view", ("input", i) | ("raw", k), sizes, strides, offset, differentiable, calls)
-                          alias; `offset` counts from the base's own first element; where it is not
+    ("view", ("input", i) | ("raw", k) | ("output", j), sizes, strides, offset, differentiable, calls, first)
+                          alias; that of another output, a view too, where its history comes to that; `offset` counts from the base's own first element; where it is not
                           differentiable, autograd is told nothing of it; the numbers may be symbolic. `calls`: the program's own
                           views from the base, as (operator, overload, arguments after the base, which of several results or
-                          None), so that gradients go through their formulas; () where they are not known
+                          None), so that gradients go through their formulas; () where they are not known. `first`: the first output
+                          that is another result of the last of them (itself, if this one is the first of several), or None
     ("number", n)         a number that follows from the sizes of the inputs
     ("const", value)      anything else
 """
@@ -26,6 +27,7 @@ import dataclasses
 from typing import Any
 
 import torch
+from torch.autograd.function import BackwardCFunction
 
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.store import Store, ViewStep, track_of
@@ -42,6 +44,15 @@ class Outputs:
     raw: list[FakeTensor]
     differentiable: list[bool]
     rules: list[Rule]
+
+    def views(self) -> list[int]:
+        """The outputs that are views with a gradient."""
+        return [place for place, rule in enumerate(self.rules) if rule[0] == "view" and rule[5]]
+
+    def has_siblings(self, place: int, view: Any) -> bool:
+        """Whether the call that makes the output makes all results of the operation that it was one of."""
+        calls = self.rules[place][6]
+        return bool(calls) and calls[-1][3] == view.output_nr
 
     def add_written(self, inputs: list[Any], written: list[int]) -> list[tuple[int, int]]:
         """New values of inputs that autograd goes through: raw outputs more, as pairs (input, raw output)."""
@@ -83,7 +94,29 @@ class _Planner:
                 rule = self._tensor_rule(value)
             seen.setdefault(id(value), position)
             self.plan.rules.append(rule)
+        places = {(self.results[place].grad_fn, self.results[place].output_nr): place for place in self.plan.views()}
+        if len(places) > 1:
+            self._views_of_views(places)
+            self._parts_of_one_call(places)
         return self.plan
+
+    def _views_of_views(self, places: dict[Any, int]) -> None:
+        """`places`: the outputs that are views, by where their history begins."""
+        rules, results = self.plan.rules, self.results
+        bases = {place: _nearest(results[place], places) for place in places.values()}
+        for place, base in bases.items():
+            if base is not None and track_of(results[base]).store is track_of(results[place]).store:
+                rules[place] = _view(("output", base), results[base], results[place])
+
+    def _parts_of_one_call(self, places: dict[Any, int]) -> None:
+        together: dict[Any, list[int]] = {}
+        for place in places.values():
+            _, name, *_, calls, _ = self.plan.rules[place]
+            if calls and calls[-1][3] is not None:
+                together.setdefault((self.results[place].grad_fn, name), []).append(place)
+        for some in together.values():
+            for place in some if len(some) > 1 else ():
+                self.plan.rules[place] = (*self.plan.rules[place][:-1], some[0])
 
     def _is_fresh(self, value: Any) -> bool:
         if type(value) is not FakeTensor or id(value) in self.input_index:
@@ -156,8 +189,21 @@ def _view(name: tuple[str, int], base: FakeTensor, value: FakeTensor) -> Rule:
         raise Unsupported("an output that aliases memory under another dtype")
     if value.requires_grad and not _leads_to(value, base):
         raise Unsupported("an output that is a view of a view made under no_grad, which cuts its history")
+    if value.requires_grad and _has_custom_backward(value, base):
+        raise Unsupported("an output that is a view with the backward of a custom function")
     calls = _calls(track_of(base).chain, track_of(value).chain) if value.requires_grad else ()
-    return ("view", name, meta.shape, meta.strides, meta.offset - base.meta.offset, value.requires_grad, calls)
+    return ("view", name, meta.shape, meta.strides, meta.offset - base.meta.offset, value.requires_grad, calls, None)
+
+
+def _nearest(value: FakeTensor, places: dict[Any, int]) -> int | None:
+    """The output that a view was made of, by way of views."""
+    node = value.grad_fn
+    while node is not None and len(node.next_functions) == 1:
+        edge = node.next_functions[0]
+        if edge in places:
+            return places[edge]
+        node = edge[0]
+    return None
 
 
 def _leads_to(value: FakeTensor, base: FakeTensor) -> bool:
@@ -173,6 +219,16 @@ def _leads_to(value: FakeTensor, base: FakeTensor) -> bool:
         seen.add(node)
         todo += [one for one, _ in node.next_functions]
     return False
+
+
+def _has_custom_backward(value: FakeTensor, base: FakeTensor) -> bool:
+    """Whether a custom function made the view, or a view that it was made of: its history is more than formulas of views."""
+    node = value.grad_fn
+    while node is not None and node is not base.grad_fn and len(node.next_functions) == 1:
+        if isinstance(node, BackwardCFunction):
+            return True
+        node = node.next_functions[0][0]
+    return isinstance(node, BackwardCFunction) and node is not base.grad_fn
 
 
 def _calls(base: tuple[ViewStep, ...], chain: tuple[ViewStep, ...]) -> tuple[Any, ...]:

@@ -7,17 +7,19 @@ A minimum cut over bytes. Random draws, matrix products, reductions and all else
 never computed again; views always are, from the memory they look at; pointwise results where that saves
 memory and, under `config.recompute == "fused"`, only where nobody in the backward needs them in memory.
 
-The user can see inputs and outputs and may write to them between forward and backward. Eager complains if it
-kept them, and not otherwise. So they are kept by reference where eager keeps them too, else as a copy.
+The user can see inputs and outputs and may write to them between forward and backward. Eager complains if a backward comes
+to a node that kept them, and not otherwise. So they are kept by reference for gradients for which eager keeps them too:
+
+y = clone(x) * w; z = sin(x)                               eager keeps x for z -> x, a copy of it for y -> w; and so do we
 """
 
 from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -56,15 +58,42 @@ _FUSIBLE = frozenset(
 )
 
 
+class Read(NamedTuple):
+    """For the gradients of which outputs to which inputs a value is read. `around`: the inputs that eager's node which keeps it leads to."""
+
+    outputs: int
+    inputs: int
+    around: int
+
+
+Needs = dict[Node, set[Read]]  # by value of the forward
+
+
 @dataclasses.dataclass
 class Visible:
     """What the user can reach between forward and backward.
 
     `kept_inputs`: indices of inputs that eager keeps and nobody writes. `outputs`: the memory of the outputs.
+    `keepers`: by input and output memory the sets of outputs and inputs between which nodes of eager's history lie that keep it; several
+    such lists where one node stands for several memories. `unchecked`: those of which eager reads what is there then, whether it was
+    written or not (`x.data`, what a custom function keeps in an attribute). `reach`: by output, the inputs that it leads to. `free`: inputs
+    that live anyway.
     """
 
     kept_inputs: set[int]
     outputs: set[Node]
+    keepers: dict[Node, list[set[tuple[int, int]]]]
+    unchecked: set[Node]
+    reach: list[int]
+    free: set[int]
+
+    def may_read(self, node: Node, read: Read, strict: bool) -> bool:
+        """Whether eager reads the same memory for these gradients. `strict`: for each of them; else for each output, on its way to some
+        of the inputs around.
+        """
+        if node in self.unchecked or not (node.op is Input or node in self.outputs):
+            return True  # a write to what is not checked must not go unnoticed: neither value may be right
+        return all(_covers(one, read, self.reach, strict) for one in self.keepers.get(node, [set()]))
 
 
 @dataclasses.dataclass
@@ -75,30 +104,23 @@ class Saved:
     copied: bool = False
 
 
-def choose_saved(tape: Tape, tangents: Iterable[Node], results: list[Node], visible: Visible, also: Iterable[Node] = ()) -> list[Saved]:
-    """What to keep so that the backward part of the tape gives `results`, and the values `also` of the forward follow from it."""
-    behind = backward_nodes(tape, tangents)
-    needed = _forward_needs(tape, behind, results) | set(also)
-    if not needed:
-        return []
-    materialised = _read_in_memory(behind, results)
-    forward = _ancestors(tape, needed)
-    number = {node: i for i, node in enumerate(forward)}
-    source, sink = 2 * len(forward), 2 * len(forward) + 1
-    net = Network(2 * len(forward) + 2)
-    for node, i in number.items():
-        net.edge(2 * i, 2 * i + 1, _price(node, needed, visible))
-        for parent in set(parents(node)):
-            net.edge(2 * number[parent] + 1, 2 * i, INFINITE)
-        if not can_recompute(node) or (node in materialised and _costs_memory(node)):
-            net.edge(source, 2 * i, INFINITE)
-        if node in needed:
-            net.edge(2 * i + 1, sink, INFINITE)
-    side = net.source_side(source, sink)
-    if side is None:
-        raise Unsupported("a backward that needs a value which cannot be kept")
-    cut = [node for node, i in number.items() if side[2 * i] and not side[2 * i + 1]]
-    return [Saved(node, _is_copied(node, needed, visible)) for node in cut]
+def choose_saved(tape: Tape, tangents: Iterable[Node], results: list[Node], visible: Visible, needs: Needs) -> list[Saved]:
+    """What to keep so that the backward part of the tape gives `results`. `needs`: all that must follow from it.
+
+    What is the user's is read for gradients for which eager reads it, too; where that costs memory, other gradients to inputs around may
+    depend on it: somebody who asks for those alone, after a write that eager does not mind, gets an error.
+    """
+    parts = _Parts(tape, tangents, results, visible, needs)
+    strict = parts.choose(strict=True)
+    if not parts.limited:
+        return strict
+    loose = parts.choose(strict=False)
+    return strict if is_cheap(bytes_kept(strict, (), visible.free), bytes_kept(loose, (), visible.free)) else loose
+
+
+def is_cheap(cost: int, other: int) -> bool:
+    """Whether something that is right more often may take this memory, where another takes so much."""
+    return cost <= other + other // 32
 
 
 def extract_backward(
@@ -144,6 +166,82 @@ def packed_meta(node: Node) -> TensorMeta | None:
     return TensorMeta(meta.shape, meta.strides, torch.bool, meta.device)
 
 
+class _Parts:
+    """The readers of forward values, in parts that may read the same of what is the user's."""
+
+    def __init__(self, tape: Tape, tangents: Iterable[Node], results: list[Node], visible: Visible, needs: Needs):
+        self.tape, self.visible, self.needs = tape, visible, needs
+        self.materialised = _read_in_memory(backward_nodes(tape, tangents), results)
+        self.roots = {memory_root(node) for node in needs} | visible.unchecked
+        self.limited: set[Node] = set()  # what is the user's and would be read too much, in the last choice
+
+    def choose(self, strict: bool) -> list[Saved]:
+        self.limited = set()
+        while True:
+            chosen = self._cut_all(strict)
+            wrong = self._read_too_much(chosen, strict)
+            if wrong <= self.limited:
+                return [Saved(node, copied or node in wrong) for node, copied in chosen.items()]
+            self.limited |= wrong
+
+    def _read_too_much(self, chosen: dict[Node, bool], strict: bool) -> set[Node]:
+        reads = needs_of_saved(self.tape, self.needs, chosen)
+        return {
+            node for node, copied in chosen.items() if not copied and not all(self.visible.may_read(node, one, strict) for one in reads[node])
+        }
+
+    def _cut_all(self, strict: bool) -> dict[Node, bool]:
+        """What to save, and whether as a copy."""
+        parts: dict[frozenset[Node], set[Node]] = {}  # by what they must not read
+        for value, reads in self.needs.items():
+            for read in reads:
+                closed = frozenset(node for node in self.limited if not self.visible.may_read(node, read, strict))
+                parts.setdefault(closed, set()).add(value)
+        chosen: dict[Node, bool] = {}
+        for closed in sorted(parts, key=len, reverse=True):
+            for node in self._cut(parts[closed], closed, chosen):
+                chosen[node] = chosen.get(node, False) or self._is_copied(node, closed)
+        used = needs_of_saved(self.tape, self.needs, chosen)
+        return {node: chosen[node] for node in self.tape if node in used}
+
+    def _cut(self, needed: set[Node], closed: frozenset[Node], chosen: dict[Node, bool]) -> list[Node]:
+        """The cheapest values from which all that is needed follows, where some are kept already."""
+        forward = _ancestors(self.tape, needed)
+        number = {node: i for i, node in enumerate(forward)}
+        source, sink = 2 * len(forward), 2 * len(forward) + 1
+        net = Network(2 * len(forward) + 2)
+        for node, i in number.items():
+            there = node in chosen and (chosen[node] or node not in closed)
+            net.edge(2 * i, 2 * i + 1, 0.0 if there else self._price(node, closed))
+            for parent in set(parents(node)):
+                net.edge(2 * number[parent] + 1, 2 * i, INFINITE)
+            if not can_recompute(node) or node in self.visible.unchecked or (node in self.materialised and _costs_memory(node)):
+                net.edge(source, 2 * i, INFINITE)
+            if node in needed:
+                net.edge(2 * i + 1, sink, INFINITE)
+        side = net.source_side(source, sink)
+        if side is None:
+            raise Unsupported("a backward that needs a value which cannot be kept")
+        return [node for node, i in number.items() if side[2 * i] and not side[2 * i + 1]]
+
+    def _price(self, node: Node, closed: frozenset[Node]) -> float:
+        """What keeping a value costs, in bytes. What eager keeps anyway is cheap if it belongs to the caller, who may have it longer."""
+        if type(node.meta) is not TensorMeta or _is_view(node):
+            return INFINITE
+        shape = [_hint(size) for size in node.meta.shape]
+        size = max(prod(shape), 1) * (packed_meta(node) or node.meta).dtype.itemsize
+        if self._is_copied(node, closed):
+            return 2 * size
+        if node.op is Input:
+            return 1e-3 * size
+        return 0.1 * size if node in self.visible.outputs else size
+
+    def _is_copied(self, node: Node, closed: frozenset[Node]) -> bool:
+        if node.op is Input:
+            return node in closed or node.args[0] not in self.visible.kept_inputs
+        return node in self.visible.outputs and (node in closed or node not in self.roots)
+
+
 def backward_nodes(tape: Tape, tangents: Iterable[Node]) -> set[Node]:
     """All that depends on a tangent."""
     behind = set(tangents)
@@ -180,12 +278,6 @@ def _costs_memory(node: Node) -> bool:
     return not (_is_view(node) or node.op is Constant or _has_no_operand(node))
 
 
-def _forward_needs(tape: Tape, behind: set[Node], results: list[Node]) -> set[Node]:
-    live = _ancestors(tape, set(results))
-    needed = {parent for node in live if node in behind for parent in parents(node)}
-    return (needed | set(results)) - behind
-
-
 def _read_in_memory(behind: set[Node], results: list[Node]) -> set[Node]:
     """Memory that operations without a loop of ours read, and gradients that are forward values."""
     if config.recompute == "more":
@@ -210,17 +302,29 @@ def _ancestors(tape: Tape, wanted: set[Node]) -> list[Node]:
     return found[::-1]
 
 
-def _price(node: Node, needed: set[Node], visible: Visible) -> float:
-    """What keeping a value costs, in bytes. What eager keeps anyway is cheap if it belongs to the caller, who may have it longer."""
-    if type(node.meta) is not TensorMeta or _is_view(node):
-        return INFINITE
-    shape = [_hint(size) for size in node.meta.shape]
-    size = max(prod(shape), 1) * (packed_meta(node) or node.meta).dtype.itemsize
-    if node.op is Input:
-        return 1e-3 * size if node.args[0] in visible.kept_inputs else 2 * size
-    if _is_copied(node, needed, visible):
-        return 2 * size
-    return 0.1 * size if node in visible.outputs else size
+def needs_of_saved(tape: Tape, needs: Needs, saved: Collection[Node]) -> Needs:
+    """For what each of the values is read from which all that is needed follows."""
+    found = {node: set(reads) for node, reads in needs.items()}
+    for node in reversed(tape):
+        if node in found and node not in saved:
+            for parent in parents(node):
+                found.setdefault(parent, set()).update(found[node])
+    return {node: found[node] for node in saved if node in found}
+
+
+def _covers(kept: Iterable[tuple[int, int]], read: Read, reach: Sequence[int], strict: bool) -> bool:
+    for k, reached in enumerate(reach):
+        left = reached & read.inputs
+        if not left or not read.outputs >> k & 1:
+            continue
+        on_the_way = [below for above, below in kept if above >> k & 1]
+        if not strict:
+            left = not any(below & read.around for below in on_the_way)
+        for below in on_the_way if strict else ():
+            left &= ~below
+        if left:
+            return False
+    return True
 
 
 def bytes_kept(chosen: Iterable[Saved], inputs: Iterable[Any], free: set[int]) -> int:
@@ -236,12 +340,6 @@ def _hint(size: Any) -> int:
         return int(size)
     known = size.node.shape_env.hint(size.node.expr)
     return 64 if known is None else int(known)
-
-
-def _is_copied(node: Node, needed: set[Node], visible: Visible) -> bool:
-    if node.op is Input:
-        return node.args[0] not in visible.kept_inputs
-    return node in visible.outputs and not any(memory_root(other) is node for other in needed)
 
 
 def _unmet(node: Node, made: dict[Node, Node]) -> list[Node]:
@@ -263,10 +361,3 @@ def _unmet(node: Node, made: dict[Node, Node]) -> list[Node]:
         else:
             order.append(current)
     return order
-
-
-def kept_by_eager(forward: Tape, backward: Tape) -> set[Node]:
-    """The owners of the memory that the backward, as recorded, reads of the forward: what autograd kept lies there."""
-    inside = set(forward)
-    read = {parent for node in backward for parent in parents(node) if parent in inside}
-    return {memory_root(node) for node in read}

@@ -20,7 +20,7 @@ from torch.autograd.graph import GradientEdge
 
 from dyncomp._frame import _exec
 from dyncomp.aot.casts import Casts, cached_dtypes, found_in_cache, remember
-from dyncomp.aot.ends import Ends, ends_of
+from dyncomp.aot.ends import Ends, ends_of, last_uses
 from dyncomp.aot.epilogue import check_written, exact_node, writes_to
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.interpret import enter_inputs, flat, interpret, state_restored, typed_errors
@@ -32,7 +32,7 @@ from dyncomp.aot.store import Recorder, Store, Track, track_of
 from dyncomp.aot.tape import Input, Node, Tape, is_random
 from dyncomp.aot.tracer import TraceMode
 from dyncomp.aot.undisturbed import undisturbed
-from dyncomp.aot.watched import Watched, watched_tensors
+from dyncomp.aot.watched import Memory, Watched, watched_tensors
 from dyncomp.fake.tensor import FakeTensor, TensorMeta, as_result, make_fake
 from dyncomp.shape.layout import contiguous_strides, is_dense
 
@@ -55,8 +55,10 @@ class Recording:
     were written with a gradient flowing; `mutations`: inputs written without. `leaf_order`: positions in `requiring` of the
     leaves, in the order in which eager's backward comes to them. `ends`: what eager's history is like.
     `kept`: by node of that history that may keep values its name and what it keeps, and `kept_ends` as in `Ends.keepers`; None: not known.
-    `watched`: what of it must not be written before a backward. `writes`: what version counters rise by, as in `Epilogue`; of what is
-    rebased, `rewrites` says it by input. `cached`: inputs that are read as casts from autocast's cache (`aot.casts`).
+    `watched`: what of it must not be written before a backward; `memory`: of which inputs and raw outputs it keeps the memory.
+    `writes`: what version counters rise by, as in `Epilogue`; of what is rebased, `rewrites` says it by input. `early`: positions in `requiring` of
+    inputs that are written without a gradient, after all that their gradients come from: where they are views, autograd gives them another
+    node then. `cached`: inputs that are read as casts from autocast's cache (`aot.casts`).
     """
 
     recorder: Recorder
@@ -76,8 +78,10 @@ class Recording:
     kept: list[tuple[str, list[Node | None]]] | None
     kept_ends: list[tuple[int, int]]
     watched: list[Watched]
+    memory: Memory
     writes: dict[tuple[str, int], int]
     rewrites: dict[int, int]
+    early: list[int]
     cached: Casts
 
     @property
@@ -129,11 +133,14 @@ def record(
         rewrites = {i: writes.pop(("input", i), 1) for i in written}
         boundary = len(mode.recorder.tape)
         asked = [fake for fake, yes in zip(outputs.raw, outputs.differentiable, strict=True) if yes]
-        ends, keeping = ends_of(asked, sought)
+        early = _read_before_writes(asked, fakes, dict(zip(requiring, sought, strict=True)), written)
+        views = outputs.views()
+        ends, keeping = ends_of(asked, sought, [(results[place], outputs.has_siblings(place, results[place])) for place in views])
+        ends.shown = [(views[number], item) for number, item in ends.shown]
         with mode:
             kept = kept_nodes(mode.recorder, keeping.nodes)
             between = dict(zip(keeping.nodes, keeping.ends, strict=True))
-            watched = watched_tensors(asked, between, fakes, outputs.raw)
+            watched, memory = watched_tensors(asked, between, fakes, outputs.raw)
         pattern = pattern if pattern is not None else likely_pattern(outputs, ends)
         if after is not None:
             earlier = [fake for fake, wanted in zip(outputs.raw, after, strict=True) if wanted]
@@ -153,8 +160,16 @@ def record(
     nodes = [track_of(t).node for t in tangents]
     return Recording(
         mode.recorder, env, boundary, fakes, requiring, outputs, raw, rebased, mutations, pattern, nodes, rules, leaf_order, ends,
-        kept, keeping.ends, watched, writes, rewrites, cached,
+        kept, keeping.ends, watched, memory, writes, rewrites, early, cached,
     )  # fmt: skip
+
+
+def _read_before_writes(results: list[FakeTensor], fakes: list[Any], sought: dict[int, Any], rebased: list[int]) -> list[int]:
+    edges = {place: (edge.node, index) for place, (index, edge) in enumerate(sought.items()) if isinstance(edge, GradientEdge)}
+    counted = {place: (node, track_of(fakes[index]).writes.since) for place, (node, index) in edges.items() if index not in rebased}
+    written = {place: (node, since) for place, (node, since) in counted.items() if since is not None}
+    uses = last_uses(results, [node for node, _ in written.values()]) if written else {}
+    return [place for place, (node, since) in written.items() if uses.get(node, -1) < since]
 
 
 def _leaf_order(outputs: list[FakeTensor], requiring: list[FakeTensor]) -> list[int]:

@@ -51,7 +51,8 @@ class Runner:
             rules = [rule if rule[0] == "node" else self.sizes.resolve(rule, numbers) for rule in rules]
         results = finish(rules, inputs, values, {index for kind, index in self.writes if kind == "apart"})
         if self.plain:
-            results = tuple([one.detach() if i in self.plain else one for i, one in enumerate(results)])
+            apart = {id(results[i]): results[i].detach() for i in self.plain}
+            results = tuple([apart.get(id(one), one) for one in results])  # one object stays one
         self._count_writes(inputs, results)
         return results
 

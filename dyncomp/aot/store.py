@@ -58,12 +58,20 @@ class Store:
 
 
 class Writes:
-    """A version counter of eager's: how often it rose. Views share that of their base; `x.data` has its own."""
+    """A version counter of eager's: how often it rose, and the sequence number of autograd when it first did. Views share that of their
+    base; `x.data` has its own.
+    """
 
-    __slots__ = ("count",)
+    __slots__ = ("count", "since")
 
     def __init__(self) -> None:
         self.count = 0
+        self.since: int | None = None
+
+    def rise(self) -> None:
+        if self.since is None:
+            self.since = torch._C._autograd._get_sequence_nr()
+        self.count += 1
 
 
 class Track:
@@ -156,7 +164,8 @@ class Recorder:
             new = self.in_layout(new, base.meta)
         store.value = new
         store.version += 1
-        track.writes.count += not self.quiet
+        if not self.quiet:
+            track.writes.rise()
         track.node, track.version = node, store.version
 
     def in_layout(self, node: Node, like: TensorMeta) -> Node:

@@ -316,7 +316,8 @@ class TraceMode(FakeMode):
         twin = self._view_results(facts_of(view), target, rest, kwargs, result)
         inplace.set_metadata(target, result)
         target.__dict__["track"] = track_of(twin)
-        track_of(twin).writes.count += facts.op is not aten.detach_.default
+        if facts.op is not aten.detach_.default:
+            track_of(twin).writes.rise()
         return target
 
     # ---- between fakes and nodes

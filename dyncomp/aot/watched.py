@@ -43,27 +43,39 @@ class Watched:
     itself: bool
 
 
+# By ("input", i) or ("raw", k): the nodes that keep its memory, each as the sets of outputs and inputs that it lies between.
+Memory = dict[tuple[str, int], set[tuple[int, int]]]
+
+
 def watched_tensors(
     results: Sequence[Any], ends: Mapping[Any, tuple[int, int]], inputs: Sequence[Any], raw: Sequence[Any]
-) -> list[Watched]:
-    """In the order in which eager's backward of all `results` comes to it. `ends`: by node of the history from which results to which
-    inputs it lies; to be called in the mode that recorded it, when all writes of the program are done.
+) -> tuple[list[Watched], Memory]:
+    """In the order in which eager's backward of all `results` comes to it; and all memory that is kept, under whatever version (`x.data`
+    has its own). `ends`: by node of the history from which results to which inputs it lies; to be called in the mode that recorded it,
+    when all writes of the program are done.
     """
-    owners: dict[int, tuple[str, int]] = {id(track_of(one).writes): ("raw", k) for k, one in enumerate(raw)}
-    owners |= {id(track_of(one).writes): ("input", i) for i, one in enumerate(inputs) if type(one) is FakeTensor}
+    tensors = [(("raw", k), one) for k, one in enumerate(raw)]
+    tensors += [(("input", i), one) for i, one in enumerate(inputs) if type(one) is FakeTensor]
+    owners = {id(track_of(one).writes): key for key, one in tensors}
+    stores = {id(track_of(one).store): key for key, one in tensors}
+    memory: Memory = {}
     found: dict[Watched, None] = {}
     for node in _exec.backward_order(tuple(results)) if results else ():
         between = ends.get(node)
         if between is None or not between[1]:
             continue
         for one, origin in _kept_by(node):
-            owner = owners.get(id(track_of(one).writes)) if type(one) is FakeTensor else None
+            if type(one) is not FakeTensor:
+                continue
+            if (key := stores.get(id(track_of(one).store))) is not None:
+                memory.setdefault(key, set()).add(between)
+            owner = owners.get(id(track_of(one).writes))
             if owner is not None:
                 itself = owner[0] == "input" and one is inputs[owner[1]]
                 sizes = None if any(map(is_symbolic, one.meta.shape)) else one.meta.shape
                 made_outside = itself and not track_of(one).store.version
                 found[Watched(*owner, sizes, _type_of(one.meta.dtype), *between, "" if made_outside else origin, itself)] = None
-    return list(found)
+    return list(found), memory
 
 
 def _kept_by(node: Any) -> Iterator[tuple[Any, str]]:

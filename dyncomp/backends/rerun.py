@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.autograd.graph import get_gradient_edge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from dyncomp import aot, counters
 from dyncomp._frame import _core
@@ -59,7 +59,7 @@ class Rerun:
         that graph (None: not known). `kept`: what is left of the call where it runs on other inputs.
         """
         counters.add_fallback("double-backward-eager" if create_graph else "backward-eager")
-        raw, sought = self._history(inputs, generator_state, create_graph, kept)
+        raw, views, sought = self._history(inputs, generator_state, create_graph, kept)
         outputs, given = zip(*[(one, t) for one, t in zip(raw, tangents, strict=True) if t is not None], strict=True)
         run = torch.autograd.Variable._execution_engine.run_backward
         places = [place for place, yes in enumerate(wanted) if yes]
@@ -68,12 +68,12 @@ class Rerun:
         found = run(outputs, given, retain, create_graph, edges, True, accumulate_grad=False)
         for place, gradient in zip(places, found, strict=True):
             gradients[place] = gradient
-        return tuple(gradients), raw
+        return tuple(gradients), (*raw, *views)
 
     def _history(
         self, inputs: tuple[Any, ...], generator_state: Any, create_graph: bool, kept: Kept | None
-    ) -> tuple[tuple[Any, ...], list[Any]]:
-        """The differentiable raw outputs with eager's history, and where it comes to the inputs."""
+    ) -> tuple[tuple[Any, ...], list[Any], list[Any]]:
+        """The differentiable raw outputs with eager's history, the views of `Ends.shown`, and where the history comes to the inputs."""
         joint = self.joint
         if kept is not None and not joint.shows:
             _check_unchanged(joint, kept[0])
@@ -99,17 +99,21 @@ class Rerun:
                 aot.put_right(joint, [one for one in raw if one is not None], behind, inputs, {*missing, *written}, saved, used)
         if create_graph:
             aot.written_parts_last([one for one in raw if one is not None], behind)
-        return raw, sought
+        return raw, [results[place] for place, _ in joint.ends.shown], sought
 
-    def cut(self, inputs: tuple[Any, ...], generator_state: Any, kept: Kept | None) -> tuple[Any, Any]:
-        """How gradients go on where each result hands them to the results that it is made of:
+    def cut(self, inputs: tuple[Any, ...], generator_state: Any, create_graph: bool, kept: Kept | None) -> tuple[Any, Any, tuple[Any, ...], Any]:
+        """How gradients go on where each result hands them to the results and views that it is made of:
         (position of a result, its gradient) -> gradients of those in `Ends.through`, and
-        (gradients of the results, which inputs are wanted) -> gradients of the inputs, past no other result.
+        (gradients of the results, which inputs are wanted) -> gradients of the inputs, past no other result;
+        the raw outputs and views in that history; and () -> None, after which it is whole.
         """
         counters.add_fallback("backward-by-results-eager")
-        raw, sought = self._history(inputs, generator_state, False, kept)
-        parts = _Parts(raw, sought, self.joint.ends.through)
-        return _core.without_hook(parts.to_results), _core.without_hook(parts.to_inputs)
+        raw, views, sought = self._history(inputs, generator_state, create_graph, kept)
+        items = [item for _, item in self.joint.ends.shown]
+        shown = [GradientEdge(view.grad_fn, view.output_nr if item is None else item) for view, item in zip(views, items, strict=True)]
+        parts = _Parts(raw, shown, sought, self.joint.ends.through, create_graph)
+        calls = [_core.without_hook(one) for one in (parts.to_results, parts.to_inputs, parts.close)]
+        return calls[0], calls[1], (*raw, *views), calls[2]
 
     def _aliases(self, inputs: tuple[Any, ...], create_graph: bool, missing: tuple[int, ...]) -> list[Any]:
         """Stand-ins for the inputs whose gradients can be asked for, and whose writes nobody sees."""
@@ -172,27 +176,32 @@ class Rerun:
 
 
 class _Parts:
-    """A history of eager's whose results are ends, for all gradients but their own."""
+    """A history of eager's that ends at results, and at the views that are `shown`, for all gradients but their own."""
 
-    def __init__(self, raw: tuple[Any, ...], sought: list[Any], through: list[list[int]]):
-        self.raw, self.sought, self.through = raw, sought, through
+    def __init__(self, raw: tuple[Any, ...], shown: list[GradientEdge], sought: list[Any], through: list[list[int]], create_graph: bool):
+        self.raw, self.sought, self.through, self.create_graph = raw, sought, through, create_graph
+        met = {place for others in through for place in others}
+        self.ends = {place: get_gradient_edge(raw[place]) if place < len(raw) else shown[place - len(raw)] for place in met}
         self.root: Any = None
-        for place in {place for others in through for place in others}:
-            raw[place].grad_fn.register_prehook(functools.partial(self._stop, place))
+        self.stops = [edge.node.register_prehook(functools.partial(self._stop, place)) for place, edge in self.ends.items()]
+
+    def close(self) -> None:
+        for stop in self.stops:
+            stop.remove()
 
     def _stop(self, place: int, gradients: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """What comes to a result inside is handed to its own node by who asked."""
         if place == self.root:
             return None
-        return tuple([None if number == self.raw[place].output_nr else one for number, one in enumerate(gradients)])
+        return tuple([None if number == self.ends[place].output_nr else one for number, one in enumerate(gradients)])
 
     def _run(self, place: int, gradient: Any, edges: tuple[Any, ...]) -> tuple[Any, ...]:
         self.root = place
         run = torch.autograd.Variable._execution_engine.run_backward
-        return run((self.raw[place],), (gradient,), True, False, edges, True, accumulate_grad=False)  # type: ignore[no-any-return]
+        return run((self.raw[place],), (gradient,), True, self.create_graph, edges, True, accumulate_grad=False)  # type: ignore[no-any-return]
 
     def to_results(self, place: int, gradient: Any) -> tuple[Any, ...]:
-        return self._run(place, gradient, tuple([get_gradient_edge(self.raw[other]) for other in self.through[place]]))
+        return self._run(place, gradient, tuple([self.ends[other] for other in self.through[place]]))
 
     def to_inputs(self, gradients: tuple[Any, ...], wanted: tuple[bool, ...]) -> tuple[Any, ...]:
         places = [place for place, yes in enumerate(wanted) if yes]

@@ -8,6 +8,7 @@ import torch
 
 from dyncomp.fake import rules as _rules  # noqa: F401  (fills the registry)
 from dyncomp.fake.implemented import check_implemented
+from dyncomp.fake.lenient import check_taken
 from dyncomp.fake.meta_kernel import infer_by_meta_kernel, key_of, numbers
 from dyncomp.fake.refusal import eagers_error, is_eagers
 from dyncomp.fake.registry import LAYOUTS, RULES, Rule
@@ -49,6 +50,7 @@ def _by_rule(op: torch._ops.OpOverload, rule: Rule, args: tuple[Any, ...], kwarg
 
 
 def _by_rule_or_kernel(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    check_taken(op, args, kwargs)
     rule = RULES.get(op)
     result = _by_rule(op, rule, args, kwargs) if rule is not None else None
     if result is None:

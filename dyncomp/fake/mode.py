@@ -60,6 +60,7 @@ class FakeMode(TorchDispatchMode):
         self.takes_late = False  # numbers that only running the program gives may be in the graph
         self.levels = Levels()  # of the program that is traced: what `run` calls, runs in them
         self.draws = False  # an operation ran that draws random numbers, or may do so out of sight
+        self.runs_python = False  # an operation ran of which nobody knows what else it does
         self._dispatchers: list[Any] = []
         # Weak in the tensors, so that a mode never keeps a user's data alive.
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], FakeTensor]] = {}
@@ -169,6 +170,7 @@ class FakeMode(TorchDispatchMode):
         facts = facts_of(op)
         if facts.random or facts.opaque:
             self.draws = True
+            self.runs_python = self.runs_python or facts.opaque
         return getattr(self, _METHODS[facts.kind])(facts, args, kwargs or {})
 
     def _query(self, facts: OpFacts, args: Any, kwargs: Any) -> Any:

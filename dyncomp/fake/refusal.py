@@ -31,7 +31,7 @@ def eagers_error(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[
     """What to raise in place of `error`, which a rule or a meta kernel raised for this call. `args` and `kwargs` hold
     `TensorMeta`s for tensors.
     """
-    if is_own_fault(error) or not _may_ask(op, args, kwargs, error):
+    if is_own_fault(error) or not _may_tell(op, error) or not _may_run(op, args, kwargs):
         return error
     told = _raised(op, args, kwargs, fill=0)
     if told is not None and not _is_about_data(told, _raised(op, args, kwargs, fill=1)):
@@ -43,6 +43,17 @@ def eagers_error(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[
     refusal = NoShapeRule(str(op), f"{type(error).__name__}: {str(error).partition(chr(10))[0]}, {why}")
     refusal.__cause__ = error
     return refusal
+
+
+def asked(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+    """Eager's error for a call that nothing here refuses; None where eager has none, or it hangs on the data, or eager cannot be asked."""
+    if not _may_run(op, args, kwargs):
+        return None
+    told = _raised(op, args, kwargs, fill=0)
+    if told is None or _is_about_data(told, _raised(op, args, kwargs, fill=1)):
+        return None
+    told.__cause__ = None
+    return mark(told)
 
 
 def _raised(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], fill: int) -> Exception | None:
@@ -73,14 +84,17 @@ def is_eagers(error: Exception) -> bool:
     return getattr(error, "_dyncomp_eagers", False)
 
 
-def _may_ask(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> bool:
+def _may_tell(op: torch._ops.OpOverload, error: Exception) -> bool:
+    """No kernel for tensors without data says nothing about the call; one that is not implemented for it may."""
+    if not isinstance(error, FakeError):
+        return True
+    return not isinstance(error, OtherLayout) and isinstance(error.__cause__, NotImplementedError) and _has_kernel(op)
+
+
+def _may_run(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     facts = facts_of(op)
     if facts.opaque or facts.data_value:
         return False
-    if isinstance(error, FakeError):
-        # No kernel for tensors without data says nothing about the call; one that is not implemented for it may.
-        if isinstance(error, OtherLayout) or not isinstance(error.__cause__, NotImplementedError) or not _has_kernel(op):
-            return False
     needed = 0
     for value in _leaves((args, kwargs)):
         if isinstance(value, (*SYMBOLIC, torch.Generator)):

@@ -144,6 +144,29 @@ class Weak(_Held):
 
 
 @_row
+class Early(_Root):
+    """What a call before the graph gave (`interp/early_calls.py`): a variable of the generated code, never part of a guard.
+
+    `example`: an object of the same kind, for who compiles the graph.
+    """
+
+    access: ClassVar[str] = "early"
+    number: int
+    example: Any = None
+
+    @property
+    def arg(self) -> int:
+        return self.number
+
+    @property
+    def variable(self) -> str:
+        return f".e{self.number}"
+
+    def __str__(self) -> str:
+        return f"early[{self.number}]"
+
+
+@_row
 class _Plain(Source):
     """An access that needs nothing but the parent value."""
 

@@ -10,9 +10,10 @@ about:
     DictValue      `writes`, in order: ("set", key, value) or ("del", key, None), by the built-in's own
     methods;
                    with an `owner`, attribute writes of the owner by object.__setattr__ / object.__delattr__
-    SetValue       discard of what went, update with what came
+    SetValue       `history`: methods and their arguments, in order
     CellValue      `contents` (None: emptied)
     (InstanceValue, slot name)   its `slots[name]` (None: deleted)
+    (ClassValue, attribute name) the value assigned last (None: deleted)
     Call           a function called for its effect at its place in the order
 """
 
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 
 from dyncomp.values.base import Value
 from dyncomp.values.instance import InstanceValue
+from dyncomp.values.klass import ClassValue
 from dyncomp.values.torch_tensor import TensorValue
 
 
@@ -42,11 +44,21 @@ class SlotWrite:
 
 
 @dataclasses.dataclass(frozen=True)
+class ClassWrite:
+    """An attribute of a class that was assigned, or deleted (None)."""
+
+    target: ClassValue
+    name: str
+    value: Value | None
+
+
+@dataclasses.dataclass(frozen=True)
 class Call:
-    """`function(*args)`, for state changes that are calls; `function` is a real callable."""
+    """`function(*args)`, for state changes that are calls; `function` is a real callable. `result`: the value of what it gives."""
 
     function: object
     args: tuple[Value, ...]
+    result: Value | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +68,7 @@ class GradWrite:
     target: TensorValue
 
 
-Effect = Contents | SlotWrite | Call | GradWrite
+Effect = Contents | SlotWrite | ClassWrite | Call | GradWrite
 
 
 class Effects:
@@ -70,11 +82,22 @@ class Effects:
     def touch_slot(self, target: InstanceValue, name: str) -> None:
         self._log.setdefault((id(target), name), SlotWrite(target, name))
 
+    def touch_class(self, target: ClassValue, name: str, value: Value | None) -> None:
+        self._log[id(target.cls), name] = ClassWrite(target, name, value)  # keeps its place in the order
+
     def touch_grad(self, target: TensorValue) -> None:
         self._log.setdefault((id(target), "grad"), GradWrite(target))
 
     def call(self, function: object, *args: Value) -> None:
         self._log[object()] = Call(function, args)
+
+    def call_for(self, result: Value, function: object, *args: Value) -> None:
+        """A call whose result the program may hand on."""
+        self._log[id(result), "result"] = Call(function, args, result)
+
+    def take_back(self, result: Value) -> None:
+        """The call that gives this is not made."""
+        del self._log[id(result), "result"]
 
     def __iter__(self) -> Iterator[Effect]:
         return iter(self._log.values())
@@ -83,5 +106,5 @@ class Effects:
         return len(self._log)
 
     def changed(self) -> list[Value]:
-        """The outside objects that changed, for identity guards (a backward adds those of its leaves itself)."""
-        return [effect.target for effect in self if not isinstance(effect, Call | GradWrite)]
+        """The outside objects that changed, for identity guards (a backward adds those of its leaves itself, classes are fixed)."""
+        return [effect.target for effect in self if not isinstance(effect, Call | GradWrite | ClassWrite)]

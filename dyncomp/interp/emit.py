@@ -25,11 +25,11 @@ from dyncomp.bytecode import spell
 from dyncomp.bytecode.assemble import Layout, assemble
 from dyncomp.bytecode.instruction import Handler, Instruction, Positions
 from dyncomp.errors import InternalError
-from dyncomp.guards.source import Func, Source
-from dyncomp.interp.rerun import generator_state, rerun
+from dyncomp.guards.source import Early, Func, Source
+from dyncomp.interp.rerun import rerun, stream_states
 from dyncomp.values.base import Unreconstructible, Value
 
-_GRAPH, _ERROR, _GENERATOR = ".graph", ".error", ".generator"
+_GRAPH, _ERROR, _STREAMS = ".graph", ".error", ".streams"
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), types.CodeType)
 
 
@@ -87,7 +87,7 @@ class RunBuilder:
     def __init__(self, code: types.CodeType, globals: dict[str, Any], inputs: Sequence[Source] = ()):
         self._user_code = code
         self._globals = globals
-        self._inputs = len(inputs)
+        self._inputs: list[str] = []  # the variables that the graph takes
         self.captures: list[Source] = []
         self._capture_names: dict[Source, str] = {}
         self.outputs: list[Any] = []
@@ -102,11 +102,16 @@ class RunBuilder:
             int, dict[int, Value]
         ] = {}  # id of an unfinished value -> containers to fill after it
         self._rerun: list[Instruction] = []  # [exception] -> [what the frame returns]
-        self._before_graph: list[Instruction] = []
+        self._front: list[Instruction] = []  # what runs before the graph
+        self._saves: list[Instruction] = []  # before that: what `rerun` needs
         self.positions: Positions = (code.co_firstlineno, code.co_firstlineno, None, None)
         for source in inputs:
+            if isinstance(source, Early):
+                self._inputs.append(source.variable)
+                continue
             self.captures.append(source)
-            self._capture_names.setdefault(source, f".c{len(self.captures) - 1}")
+            self._inputs.append(f".c{len(self.captures) - 1}")
+            self._capture_names.setdefault(source, self._inputs[-1])
 
     # -- values ----------------------------------------------------------------------------------------------
 
@@ -176,7 +181,10 @@ class RunBuilder:
     # -- sources of values -----------------------------------------------------------------------------------
 
     def load_source(self, source: Source) -> None:
-        """Pushes the object that the guard tree found at `source` when the call began."""
+        """Pushes the object that the guard tree found at `source` when the call began, or that a call before the graph gave."""
+        if isinstance(source, Early):
+            self.emit(spell.load_fast(source.variable))
+            return
         name = self._capture_names.get(source)
         if name is None:
             name = self._capture_names[source] = f".c{len(self.captures)}"
@@ -319,22 +327,40 @@ class RunBuilder:
         """[tuple of defaults if any, tuple of cells if any, code] -> [function with `run`'s globals]"""
         self.emit(*spell.make_function(closure, defaults))
 
-    def rerun_on_failure(self, slots: Sequence[Source], draws: bool) -> None:
-        """Should the graph raise, `run` returns what the function itself does; `slots` are its frame's arguments. `draws`: the
-        graph draws random numbers, which the function must get once more.
+    # -- before the graph ------------------------------------------------------------------------------------
+    def in_front(self, emit: Callable[[RunBuilder], None]) -> None:
+        """What `emit` writes runs before the graph; the first to be called."""
+        emit(self)
+        self._front, self._out = self._out, []
+        for known in self._memo.values():
+            known.end = 0
+
+    def store_early(self, results: Sequence[Early], unpacked: bool) -> None:
+        """[result] -> [], or its items each in a variable"""
+        if unpacked:
+            self.emit(spell.op("UNPACK_SEQUENCE", len(results)))
+        self.emit(*[spell.store_fast(result.variable) for result in results])
+
+    def rerun_on_failure(self, slots: Sequence[Source], draws: bool, streams: Sequence[Value] = ()) -> None:
+        """Should the graph raise, or what runs before it, `run` returns what the function itself does; `slots` are its frame's
+        arguments. `draws`: the graph draws random numbers, which the function must get once more; `streams`: Python's streams of
+        them that calls before the graph use.
         """
         start = len(self._out)
-        if draws:
-            self.load_const(generator_state)
-            self.call(0)
-            self.emit(spell.store_fast(_GENERATOR))
-            self._before_graph = self._out[start:]
+        if draws or streams:
+            self.load_const(stream_states)
+            self.load_const(draws)
+            for stream in streams:
+                self.load(stream)
+            self.call(1 + len(streams))
+            self.emit(spell.store_fast(_STREAMS))
+            self._saves = self._out[start:]
             del self._out[start:]
         failed = spell.store_fast(_ERROR)
         self.emit(failed)
         self.load_const(rerun)
         self.emit(spell.load_fast(_ERROR), spell.delete_fast(_ERROR))
-        self.emit(spell.load_fast(_GENERATOR) if draws else spell.load_const(None))
+        self.emit(spell.load_fast(_STREAMS) if draws or streams else spell.load_const(()))
         for source in (Func(), *slots):
             self.load_source(source)
         self.call(3 + len(slots))
@@ -356,8 +382,7 @@ class RunBuilder:
         parameters += [f".k{i}" for i in range(len(self._constants))]
         body, self._out = self._out, []
         self.emit(spell.op("RESUME"))
-        if calls_graph:
-            self._call_graph()
+        self._start(calls_graph)
         instructions = [*self._out, *body, spell.op("RETURN_VALUE")]
         instructions[-1].positions = self.positions
         if self._rerun:
@@ -383,16 +408,20 @@ class RunBuilder:
             direct,
         )
 
-    def _call_graph(self) -> None:
-        self.emit(*self._before_graph)
+    def _start(self, calls_graph: bool) -> None:
+        self.emit(*self._saves)
         start = len(self._out)
-        self.emit(spell.load_fast(_GRAPH))
-        for i in range(self._inputs):
-            self.emit(spell.load_fast(f".c{i}"))
-        self.call(self._inputs)
+        self.emit(*self._front)
+        if calls_graph:
+            self.emit(spell.load_fast(_GRAPH), *[spell.load_fast(name) for name in self._inputs])
+            self.call(len(self._inputs))
         if self._rerun:
             for instruction in self._out[start:]:
                 instruction.handler = Handler(self._rerun[0], 0, False)
+        if calls_graph:
+            self._store_outputs()
+
+    def _store_outputs(self) -> None:
         if not self.outputs:
             self.pop()
             return
@@ -402,7 +431,7 @@ class RunBuilder:
 
     def _direct(self) -> str:
         """Whether the code so far only pushes the graph's outputs."""
-        if len(self.captures) != self._inputs or self._constants or not self.outputs:
+        if self._front or len(self.captures) != len(self._inputs) or self._constants or not self.outputs:
             return ""
         loads = [("LOAD_FAST", f".o{i}") for i in range(len(self.outputs))]
         code = [(i.opname, i.argval) for i in self._out]

@@ -157,7 +157,8 @@ def _break_record(trace: Trace, reason: str, detail: str, hint: str, carrier: An
 def _worth_splitting(trace: Trace) -> bool:
     """A frame that has met no tensor yet and was given none is left alone: what it calls is a candidate by
     itself."""
-    return bool(trace.inputs or len(trace.graph.nodes)) or reaches_tensors(trace.func, trace.args)
+    met = not _is_idle(trace) or any(isinstance(real, torch.Tensor) for _, _, real, _ in trace.inputs)
+    return met or reaches_tensors(trace.func, trace.args)
 
 
 def reaches_tensors(func: types.FunctionType, args: Iterable[Any]) -> bool:
@@ -178,7 +179,12 @@ def _idle(trace: Trace, result: Value | None) -> FrameTrace:
 
 
 def _is_idle(trace: Trace) -> bool:
-    return not any(node.op not in ("placeholder", "output") for node in trace.graph.nodes)
+    """True if there is no tensor operation; what is computed of numbers alone is quicker in Python."""
+    return not any(node.op not in ("placeholder", "output") and not node.meta.get("number") for node in trace.graph.nodes)
+
+
+def _calls_graph(trace: Trace) -> bool:
+    return any(node.op not in ("placeholder", "output") for node in trace.graph.nodes)
 
 
 def _contents(cell: Any) -> Any:
@@ -215,12 +221,13 @@ def _finish(trace: Trace, result: Value | None, record: BreakRecord | None) -> F
         builder = RunBuilder(
             trace.func.__code__, trace.func.__globals__, [source for _, source, _, _ in inputs]
         )
-        calls_graph = not _is_idle(trace)
+        builder.in_front(trace.early.emit)
         replay(builder, trace.effects)
         if result is not None:
             builder.load(result)
         else:
             _emit_break(builder, trace)
+        calls_graph = _calls_graph(trace)
         used = [e for e in trace.inputs if e[0].users or e[0] in builder.outputs or e[0] in giving]
         if calls_graph:
             giving |= trace.givers_of_numbers([fake for *_, fake in used])
@@ -230,10 +237,10 @@ def _finish(trace: Trace, result: Value | None, record: BreakRecord | None) -> F
         inputs = used
     trace.guard_identities()
     trace.sizes.settle()
-    if calls_graph and (_failure_shows(trace) or throw_code(trace.func.__code__) is not None):
+    if (calls_graph or trace.early.may_raise) and (_failure_shows(trace) or throw_code(trace.func.__code__) is not None):
         names = trace.func.__code__.co_varnames
         slots = [Local(i, names[i]) for i in range(len(trace.args))]
-        builder.rerun_on_failure(slots, draws=trace.fake_mode.draws)
+        builder.rerun_on_failure(slots, trace.fake_mode.draws, trace.early.streams)
     run_code = builder.finish(calls_graph)
     done = FrameTrace(
         records=trace.guards.records(),
@@ -259,7 +266,8 @@ def _failure_shows(trace: Trace) -> bool:
     been changed, or, of operations that do raise in correct programs, a tensor had been written or random numbers been drawn,
     or the error is not eager's.
     """
-    raises = trace.may_fail and (trace.writes() or trace.fake_mode.draws or trace.raises_otherwise)
+    raises = trace.may_fail and (trace.writes() or trace.fake_mode.draws or trace.early or trace.raises_otherwise)
+    raises = raises or trace.early.may_raise or bool(trace.early) and trace.sizes.may_have_no_result()
     return bool(trace.may_be_caught or len(trace.effects) or raises or trace.checks.made or trace.checks.granted)
 
 

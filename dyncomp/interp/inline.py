@@ -32,7 +32,7 @@ BREAKING_MODULES: dict[str, str] = {
     "ast": "unsupported-call",
 }
 # Modules of this package whose functions stand in the place of a user's.
-_FOLLOWED = ("dyncomp.entry", "dyncomp.compiled_autograd.steps")
+_FOLLOWED = ("dyncomp.entry", "dyncomp.compiled_autograd.steps", "dyncomp.values.stand_ins")
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from dyncomp.errors import InternalError
-from dyncomp.interp.effects import Call, Contents, Effects, GradWrite, SlotWrite
+from dyncomp.interp.effects import Call, ClassWrite, Contents, Effects, GradWrite, SlotWrite
 from dyncomp.interp.emit import RunBuilder
 from dyncomp.values.base import Value
 from dyncomp.values.constant import ConstantValue
@@ -35,12 +35,14 @@ def replay(builder: RunBuilder, effects: Effects) -> None:
     """All effects, in order."""
     for effect in effects:
         if isinstance(effect, Call):
-            _call(builder, effect.function, *effect.args)
+            _call(builder, effect.function, *effect.args, result=effect.result)
         elif isinstance(effect, GradWrite):
             assert effect.target.grad is not None, "an assignment has a value"
             _call(builder, _SET_GRAD, effect.target, effect.target.grad)
         elif isinstance(effect, SlotWrite):
             _slot(builder, effect.target, effect.name)
+        elif isinstance(effect, ClassWrite):
+            _class_attribute(builder, effect)
         else:
             _contents(builder, effect)
 
@@ -90,21 +92,9 @@ def _load_list(builder: RunBuilder, items: Sequence[Value]) -> None:
 
 
 def _set(builder: RunBuilder, target: SetValue) -> None:
-    """Takes out what went and adds what came: the order of a set depends on its history."""
-    found = target.found()
-    for member in found - target.items.keys():
-        builder.load_const(set.discard)
-        builder.load(target)
-        builder.load_const(member)
-        builder.call(2)
-        builder.pop()
-    came = [value for key, value in target.items.items() if key not in found]
-    if came:
-        builder.load_const(set.update)
-        builder.load(target)
-        _load_list(builder, came)
-        builder.call(2)
-        builder.pop()
+    """Step by step: the order of a set depends on its history."""
+    for method, args in target.history:
+        _call(builder, getattr(set, method), target, *args)
 
 
 def _cell(builder: RunBuilder, target: CellValue) -> None:
@@ -160,6 +150,21 @@ def _slot(builder: RunBuilder, target: InstanceValue, name: str) -> None:
         _attribute(builder, target, name, value)
 
 
+def _class_attribute(builder: RunBuilder, effect: ClassWrite) -> None:
+    """Past the metaclass's own `__setattr__`, which ran while tracing."""
+    name = ConstantValue(effect.name)
+    if effect.value is None:
+        _call(builder, _empty_class_attribute, effect.target, name)
+    else:
+        _call(builder, type.__setattr__, effect.target, name, effect.value)
+
+
+def _empty_class_attribute(cls: type, name: str) -> None:
+    """Run-time helper: an attribute that was set and deleted again may not have been there before."""
+    if name in cls.__dict__:
+        type.__delattr__(cls, name)
+
+
 def _empty_slot(obj: Any, name: str) -> None:
     """Run-time helper: a slot that was set and deleted again may have been empty before."""
     try:
@@ -168,11 +173,13 @@ def _empty_slot(obj: Any, name: str) -> None:
         pass
 
 
-def _call(builder: RunBuilder, function: object, *args: Value) -> None:
+def _call(builder: RunBuilder, function: object, *args: Value, result: Value | None = None) -> None:
     builder.load_const(function)
     for arg in args:
         builder.load(arg)
     builder.call(len(args))
+    if result is not None:
+        builder.remember(result)
     builder.pop()
 
 

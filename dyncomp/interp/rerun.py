@@ -5,9 +5,9 @@ when no side effect was replayed and no input was written. If the program could 
 error, had done something before it, or would see another error, the whole frame is run by Python from its start, which does all
 that eager does, with the same random numbers.
 
-    state = generator_state()      # where the graph draws random numbers
+    states = stream_states(...)    # where random numbers are drawn
     try: outs = graph(...)         # a row of the exception table: costs nothing until it raises
-    except: return rerun(error, state, function, <argument slots>)
+    except: return rerun(error, states, function, <argument slots>)
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from dyncomp import counters
 from dyncomp._frame import _core
 from dyncomp.bytecode.continuation import throw_code
 from dyncomp.interp.failed_checks import note_failure
+from dyncomp.interp.streams import keep, put_back
 from dyncomp.values.node_by_node import wrote
 
 # Operations whose errors depend on the values in tensors, by the name of the function or method.
@@ -65,9 +66,12 @@ def _holds_node(key: Any) -> bool:
     return isinstance(key, fx.Node)
 
 
-def generator_state() -> Any:
-    """The state of the default generator, to be put back by `rerun`."""
-    return torch.default_generator.get_state()
+def stream_states(torch_too: bool, *streams: Any) -> list[tuple[Any, Any]]:
+    """(setter, state) of streams of random numbers, to be put back by `rerun`: torch's default generator, `random.Random` objects."""
+    states: list[tuple[Any, Any]] = [(put_back, keep(stream)) for stream in streams]
+    if torch_too:
+        states.append((torch.default_generator.set_state, torch.default_generator.get_state()))
+    return states
 
 
 def throw_into(error: BaseException, function: types.FunctionType, slots: Sequence[Any]) -> Any:
@@ -80,7 +84,7 @@ def throw_into(error: BaseException, function: types.FunctionType, slots: Sequen
     return _core.without_hook(thrower)(*slots, error)
 
 
-def rerun(error: BaseException, generator: Any, function: types.FunctionType, *slots: Any) -> Any:
+def rerun(error: BaseException, states: Sequence[tuple[Any, Any]], function: types.FunctionType, *slots: Any) -> Any:
     """Calls the function as plain Python with the argument slots of its frame, after its graph raised `error`.
 
     An interruption goes on as it is, and so does an error of a graph that may have written to an input; both go through what is
@@ -90,8 +94,8 @@ def rerun(error: BaseException, generator: Any, function: types.FunctionType, *s
         return throw_into(error, function, slots)
     counters.add_fallback("graph-raised")
     note_failure(error, function.__code__)
-    if generator is not None:
-        torch.default_generator.set_state(generator)
+    for setter, state in states:
+        setter(state)
     code = function.__code__
     count, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
     args, rest = slots[:count], slots[named:]

@@ -23,7 +23,7 @@ from dyncomp import config, size_marks
 from dyncomp.fake import FakeMode
 from dyncomp.guards.number import Number
 from dyncomp.guards.record import GuardRecord
-from dyncomp.guards.source import Const, DictItem, InstanceDict, Local, SlotAttr, Source, TupleItem
+from dyncomp.guards.source import Const, DictItem, Early, InstanceDict, Local, SlotAttr, Source, TupleItem
 from dyncomp.guards.source import ListItem as ListItemSource
 from dyncomp.interp import varied
 from dyncomp.interp.number_report import NumberReport, pinned_offset_number, plain_number, symbolic_number
@@ -62,6 +62,8 @@ class Sizes:
         self._fake_mode, self._duck = fake_mode, duck and config.duck_sizes
         self.env: ShapeEnv | None = None
         self._asker = asker
+        # Half of the versions may go to keys of look-ups. With one graph by order there is no other way than a version a key.
+        self._most_keys = 0 if getattr(context, "fullgraph", False) else getattr(context, "recompile_limit", 8) // 2
 
     def begin(self) -> ShapeEnv:
         if self.env is None:
@@ -175,6 +177,26 @@ class Sizes:
         self._met.append((origin, length, number, "plain"))
         return number if is_symbolic(number) else None
 
+    def early(self, source: Early, low: float = -math.inf, high: float = math.inf) -> Any:
+        """A torch.SymInt or SymFloat, as its example is one, for a number that a call before the graph gives."""
+        kind = type(source.example)
+        return self.begin().create_early(kind, Number(source, kind.__name__), low, high)
+
+    def too_many_keys(self, origin: str, key: Any) -> bool:
+        """True if what the program looks up on this line, by what the call has there, has been compiled for so many keys that a version
+        for each leads nowhere.
+        """
+        if self._varied is None or not self._most_keys:
+            return False
+        file, line = self._asker()
+        return self._varied.meet_key(f"{file}:{line} {origin}", key) > self._most_keys
+
+    def is_made_anew(self, cls: type, source: Source) -> bool:
+        """True for a class that a function's body makes each time it runs: no version would serve a second call."""
+        if self._varied is None or not self._most_keys or "<locals>" not in cls.__qualname__ or not isinstance(source.root, Local):
+            return False
+        return self._varied.meet_key(f"{source} {cls.__module__}.{cls.__qualname__}", id(cls)) > 2
+
     def took_equals_for_one(self) -> bool:
         """True if numbers that happen to be equal in this call were taken for one, and that one was pinned."""
         return self.env is not None and self.env.pinned_ducks()
@@ -182,6 +204,14 @@ class Sizes:
     def is_from_graph(self, number: Any) -> bool:
         """True if only the graph can compute it."""
         return self.env is not None and self.env.needs_running(number.node.expr)
+
+    def may_have_no_result(self, number: Any = None) -> bool:
+        """True if Python refuses to compute the number for some of what calls before the graph give, or it is beyond compiled code's
+        64 bits: then the graph computes it, so that the frame can run again. Without a number: if there is any such.
+        """
+        if self.env is None or not self.env.doubtful:
+            return False
+        return number is None or self.env.is_unbacked(self.env.expr_of(number))
 
     def is_open(self) -> bool:
         """True if numbers that varied are symbolic, and at least one of them may have another value in a later call."""

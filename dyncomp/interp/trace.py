@@ -19,7 +19,7 @@ from dyncomp import marks
 from dyncomp.bytecode.canonical import canonical
 from dyncomp.bytecode.continuation import is_resume, locate
 from dyncomp.bytecode.handled import handled_slots
-from dyncomp.errors import GraphBreak
+from dyncomp.errors import GraphBreak, SkipFrame
 from dyncomp.guards.record import GuardList
 from dyncomp.guards.source import ClassAttr, Const, Func, FuncCode, FuncGlobals, Local, SlotAttr, Source, Type, Weak
 from dyncomp.interp.effects import Effects
@@ -40,6 +40,7 @@ from dyncomp.values.mapping import DictValue
 from dyncomp.values.opaque import OpaqueValue
 from dyncomp.values.pymodule import PyModuleValue
 from dyncomp.values.sequence import ListValue, TupleValue
+from dyncomp.values.set_layout import Layout, is_orderly
 from dyncomp.values.sets import SetValue
 from dyncomp.values.slices import SliceValue
 from dyncomp.values.sym_number import wrap_number
@@ -237,6 +238,9 @@ class Trace(TraceGraph):
 
     def _guard_kind(self, obj: Any, value: Value, source: Source) -> None:
         """What choosing this kind of value relied on."""
+        cls = obj if isinstance(obj, type) else type(obj)
+        if self.sizes.is_made_anew(cls, source) and not issubclass(cls, torch.nn.Module):
+            raise SkipFrame("unsupported-object", f"the class {cls.__qualname__}, which is another one in each call")
         if (
             isinstance(source, Const | Weak | Func | FuncGlobals)
             or isinstance(source, ClassAttr)
@@ -291,7 +295,8 @@ class Trace(TraceGraph):
         if type(obj) in (tuple, torch.Size):
             return TupleValue([self.constant(item) for item in obj], type(obj))
         if type(obj) in (set, frozenset):
-            return SetValue(_first_wins(self, [self.constant(item) for item in obj]), type(obj))
+            layout = Layout(obj, ("constant", obj)) if type(obj) is frozenset and is_orderly(obj) else None
+            return SetValue(_first_wins(self, [self.constant(item) for item in obj]), type(obj), layout=layout)
         pairs = [(self.constant(key), self.constant(value)) for key, value in obj.items()]
         return self.dict_of_pairs(pairs)
 
@@ -373,6 +378,7 @@ class Trace(TraceGraph):
     ) -> Value:
         """What the user asked for this very function."""
         if mark.kind == "allow_in_graph":
+            self.fake_mode.runs_python = True
             return self.graph_call(fn.real(), args, kwargs)
         if mark.kind == "substitute":
             return self.call(self.constant(mark.payload), args, kwargs)

@@ -21,8 +21,9 @@ from dyncomp.fake.errors import is_own_fault
 from dyncomp.fake.refusal import is_eagers
 from dyncomp.fake.tensor import FakeTensor
 from dyncomp.guards.number import pinned_offset
-from dyncomp.guards.source import Source
+from dyncomp.guards.source import Early, Source
 from dyncomp.interp import warned
+from dyncomp.interp.early_calls import EarlyCalls
 from dyncomp.interp.machine import Frame
 from dyncomp.interp.number_nodes import NumberNodes
 from dyncomp.interp.rerun import may_fail, raises_otherwise
@@ -49,6 +50,7 @@ class TraceGraph(abc.ABC):
         self._numbers = NumberNodes(self.graph, self._tensor_node, self._int_node)
         self.checks = RuntimeChecks(self.graph, self._numbers, self.sizes)
         self._wrote = False  # some operation so far wrote to an input
+        self.early = EarlyCalls()
         self.frames: list[Frame] = []
         self.inputs: list[tuple[fx.Node, Source, Any, Any]] = []  # node, source, real tensor, fake
         self.may_fail = False  # the graph holds an operation whose errors depend on data
@@ -94,7 +96,7 @@ class TraceGraph(abc.ABC):
 
     def _int_node(self, source: Source, number: Any) -> fx.Node:
         """The graph input of a number of the call."""
-        return self.placeholder(number.node.hint, source, number)
+        return self.placeholder(source.example if isinstance(source, Early) else number.node.hint, source, number)
 
     def givers_of_numbers(self, fakes: Sequence[Any]) -> set[fx.Node]:
         """Inputs beside these that the graph needs: an equality may have written sizes of these in terms of numbers that only other

@@ -66,6 +66,7 @@ class Varied:
         self._code = weakref.ref(code)  # whose life is the program's affair
         self._seen: dict[str, Seen] = _load(code)
         self._grown = False
+        self.keys: dict[str, set[Any]] = {}  # what look-ups were made with, and classes by id, by place
         self.generation = _generation
         self.static: str | None = None
 
@@ -76,6 +77,12 @@ class Varied:
             self._grown = True
             log.write("dynamic", "%s varies in %s", key, sorted(known.varied))
         return known.varied
+
+    def meet_key(self, place: str, key: Any) -> int:
+        """How many different keys a look-up at this place was compiled with, this call included."""
+        met = self.keys.setdefault(place, set())
+        met.add(key)
+        return len(met)
 
     def has(self, key: str) -> bool:
         return key in self._seen

@@ -182,7 +182,7 @@ def _guard_program(env: ShapeEnv, guards: Sequence[ShapeGuard]) -> Program | Non
     compiler = Compiler(env)
     lows, highs, others = _fold_ranges(env, guards)
     for symbol, info in env.symbols.items():
-        if info.origin is None or info.kind is not int:
+        if info.origin is None or info.early or info.kind is not int:
             continue
         low, high = lows[symbol], highs[symbol]
         text = f"{_end(low)} <= {symbol} <= {_end(high)}  ({info.origin})"

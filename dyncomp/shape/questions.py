@@ -60,6 +60,7 @@ class Questions(Symbols):
         self.guards: list[ShapeGuard] = []
         self.asserts: list[RuntimeAssert] = []
         self.closed = False  # no assert can be added any more: the code that would check it is written
+        self.doubtful = False  # a number without a hint is computed that may have no result, or none in 64 bits
         self._defined: set[Expr] = set()
 
     def known(self, truth: Expr) -> bool | None:
@@ -123,7 +124,10 @@ class Questions(Symbols):
         Raises ops.Undefined if this call is one of them, or if its result is beyond what the engine computes.
         """
         known = self.hint(e)
-        if known is None or getattr(e, "op", None) not in ops.PARTIAL or is_total(e) or e in self._defined:
+        if getattr(e, "op", None) not in ops.PARTIAL or is_total(e) or e in self._defined:
+            return
+        if known is None:
+            self.doubtful = True
             return
         self._defined.add(e)
         self.guards.append(ShapeGuard(Defined(self.facts.simplify(e)), self.asker()))
@@ -134,7 +138,10 @@ class Questions(Symbols):
         """
         parts = [p for p in sympy.preorder_traversal(e) if p.is_Add or p.is_Mul or p.is_Pow or getattr(p, "op", "") == "shl"]
         ranges = [self.facts.range(p) for p in parts]
-        if all(-INT_LIMIT <= low and high <= INT_LIMIT for low, high in ranges) or self.hint(e) is None:
+        if all(-INT_LIMIT <= low and high <= INT_LIMIT for low, high in ranges):
+            return True
+        if self.hint(e) is None:
+            self.doubtful = True
             return True
         if any(self._magnitude(p) > INT_LIMIT for p in parts):
             return False

@@ -40,7 +40,8 @@ class Mark:
 
 @dataclasses.dataclass(frozen=True)
 class Symbol:
-    """`origin` says where a call's number is read; None for one that the program computes (unbacked)."""
+    """`origin` says where a call's number is read; None for one that the program computes (unbacked). `early`: it is made before
+    the graph runs, after the guards were checked."""
 
     symbol: Expr
     origin: Hashable | None
@@ -49,6 +50,7 @@ class Symbol:
     range: Range
     line: UserLine | None
     mark: Mark | None = None
+    early: bool = False
 
 
 class Symbols:
@@ -129,6 +131,17 @@ class Symbols:
         self.symbols[symbol] = Symbol(symbol, origin, None, int, (low, high), self.asker())
         return self.wrap(symbol, int)  # type: ignore[no-any-return]
 
+    def create_early(self, kind: type, origin: Hashable, low: Number = -math.inf, high: Number = math.inf) -> Any:
+        """An int or a float that each call makes anew before the graph runs: the trace may not look at it, nor may a guard."""
+        if kind is float:
+            symbol = sympy.Symbol(f"uf{self._count('uf')}", real=True)
+            low, high = _ANY
+        else:
+            low, high = max(low, -INT_LIMIT - 1), min(high, INT_LIMIT)
+            symbol = self._new_symbol("u", low, high, late=True)
+        self.symbols[symbol] = Symbol(symbol, origin, None, kind, (low, high), self.asker(), early=True)
+        return self.wrap(symbol, kind)
+
     def create_float(self, hint: float, origin: Hashable) -> torch.SymFloat:
         symbol = sympy.Symbol(f"z{self._count('z')}", real=True)
         self.symbols[symbol] = Symbol(symbol, origin, hint, float, _ANY, self.asker())
@@ -189,7 +202,7 @@ class Symbols:
     def has_open(self) -> bool:
         """True if a number of the call may have more than one value."""
         return any(
-            info.origin is not None and (info.kind is float or not self.facts.simplify(symbol).is_Integer)
+            info.origin is not None and not info.early and (info.kind is float or not self.facts.simplify(symbol).is_Integer)
             for symbol, info in self.symbols.items()
         )
 

@@ -1,6 +1,6 @@
 """The graph node that gives results the backward of a custom autograd function, and what it runs.
 
-    y = attach((((True,), backward, (2.0,)),), "Cube", False, True, (True,), (), (y,), (x,), x)    the results, now with a history
+    y = attach((((True,), backward, (2.0,), True),), "Cube", False, True, (True,), (), (y,), (x,), x)    the results, now with a history
 
 The results are made before, by ordinary nodes without a gradient, as eager runs `forward`; the very tensors come out, so that views
 and inputs among them are to autograd what they are in eager.
@@ -16,11 +16,12 @@ from torch.autograd.function import once_differentiable
 
 
 def attach(
-    backwards: tuple[tuple[tuple[bool, ...], Any, tuple[Any, ...]], ...], name: str, once: bool, materializes: bool,
+    backwards: tuple[tuple[tuple[bool, ...], Any, tuple[Any, ...], bool], ...], name: str, once: bool, materializes: bool,
     may: tuple[bool, ...], dirty: tuple[int, ...], results: tuple[Any, ...], saved: tuple[Any, ...], *inputs: torch.Tensor,
 ) -> list[torch.Tensor]:  # fmt: skip
     """The results with a history of this name. `backwards`: by which results have a gradient, a GraphModule of (their gradients,
-    *saved, *held) that returns a tuple of one gradient or None for each input, and `held`. `once`: it cannot be differentiated
+    *saved, *held) that returns a tuple of one gradient or None for each input, `held`, and whether it reads what was saved: where it
+    does not, it may run again. `once`: it cannot be differentiated
     itself. `materializes`: what has no gradient gets zeros. `may`: which results can get a gradient. `dirty`: inputs (positions)
     that were written to. `saved` tensors are under autograd's watch: written to before the backward runs, they raise; `held` are not.
     """
@@ -43,7 +44,8 @@ def _function(name: str, once: bool) -> Any:
 class _Attached(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, backwards: Any, materializes: bool, may: Any, dirty: Any, results: Any, saved: Any, *inputs: Any) -> Any:  # type: ignore[override]
-        ctx.backwards = {pattern: (run, held) for pattern, run, held in backwards}
+        ctx.backwards = {pattern: rest for pattern, *rest in backwards}
+        ctx.count = len(saved)
         ctx.set_materialize_grads(materializes)
         ctx.save_for_backward(*saved)
         ctx.mark_non_differentiable(*[one for one, differentiable in zip(results, may, strict=True) if not differentiable])
@@ -55,6 +57,7 @@ class _Attached(torch.autograd.Function):
         pattern = tuple([one is not None for one in gradients])
         if pattern not in ctx.backwards:
             raise RuntimeError(f"dyncomp: {type(ctx).__name__} without any gradient; its backward raised when it was traced with none")
-        run, held = ctx.backwards[pattern]
+        run, held, reads = ctx.backwards[pattern]
         given = [one for one in gradients if one is not None]
-        return (None, None, None, None, None, None, *run(*given, *ctx.saved_tensors, *held))
+        saved = ctx.saved_tensors if reads else [None] * ctx.count
+        return (None, None, None, None, None, None, *run(*given, *saved, *held))

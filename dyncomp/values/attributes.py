@@ -14,6 +14,7 @@ from typing import Any
 from dyncomp._frame import _core
 from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import ClassAttr, InstanceDict, SlotAttr, Source, Type
+from dyncomp.values import class_writes
 from dyncomp.values.base import ABSENT, Tracer, Value
 from dyncomp.values.builtin_kind import BuiltinKind
 from dyncomp.values.class_facts import (
@@ -75,7 +76,9 @@ class Attributes(Value):
     def class_attribute(self, tx: Tracer, name: str) -> Any:
         """The raw class attribute, guarded."""
         raw = class_lookup(self.cls, name)
-        if self.source is not None:
+        if self.class_source is not None and class_writes.varies(self.cls, name, raw):
+            tx.guard(ClassAttr(self.class_source, name), "type", type(raw))  # what it is, is guarded where it is used
+        elif self.source is not None:
             tx.guard(self.source, "class_attrs", ((name, _core.ABSENT if raw is ABSENT else raw),))
         elif self.class_source is not None:
             guard_attribute(tx, self.class_source, name, raw)
@@ -113,7 +116,8 @@ class Attributes(Value):
         """object.__getattribute__ without the error."""
         if name == "__class__":
             return self.class_value(tx)
-        raw = self.class_attribute(tx, name)
+        written = class_writes.find(tx, self.cls, name)
+        raw = self.class_attribute(tx, name) if written is class_writes.UNTOUCHED else ABSENT
         if raw is not ABSENT and is_data_descriptor(raw):
             return self.bind(tx, name, raw)
         if self.has_dict:
@@ -122,6 +126,8 @@ class Attributes(Value):
             own = self.namespace.find_name(tx, name)
             if own is not None:
                 return own
+        if isinstance(written, Value):
+            return written
         return None if raw is ABSENT else self.bind(tx, name, raw)
 
     def bind(self, tx: Tracer, name: str, raw: Any, holder: Source | None = None) -> Value:
@@ -202,7 +208,8 @@ class Attributes(Value):
         """object.__setattr__; None deletes, as object.__delattr__."""
         if name == "__class__":
             raise GraphBreak("unsupported-mutation", f"setting __class__ of {self.describe()}")
-        raw = self.class_attribute(tx, name)
+        untouched = class_writes.find(tx, self.cls, name) is class_writes.UNTOUCHED  # only data is written
+        raw = self.class_attribute(tx, name) if untouched else ABSENT
         if isinstance(raw, property):
             self._set_property(tx, name, raw, value)
         elif isinstance(raw, MEMBER) and name != "__dict__":

@@ -1,7 +1,7 @@
 """The backward of a custom autograd function, traced at the place where the function is applied.
 
     in:   nodes  y = exp(x)                             of `forward`, without gradient; ctx, which holds what it kept
-    out:  node   attach((((True,), backward_0, ()),), "Exp", False, True, (True,), (), (y,), (y,), x)
+    out:  node   attach((((True,), backward_0, (), True),), "Exp", False, True, (True,), (), (y,), (y,), x)
           and the GraphModule  backward_0(gradient, y):  return (gradient * y,)
 
 `backward` runs long after the frame, so it is traced with gradients of which no more is known than their sizes and dtypes; what it
@@ -91,7 +91,9 @@ def _one_backward(
     tx: Tracer, cls: type, backward: Value, context: Any, inputs: Sequence[Value], returned: Sequence[Value],
     pattern: tuple[bool, ...], saved: list[fx.Node], once: bool,
 ) -> Value | None:  # fmt: skip
-    """(pattern, GraphModule, held) as `attach` takes it: the backward for gradients of these results. None: it wants one at least."""
+    """(pattern, GraphModule, held, whether it reads what was saved), as `attach` takes it: the backward for gradients of these results.
+    None: it wants one at least.
+    """
     name = cls.__qualname__
     last = tx.graph._root.prev
     with _apart(tx, grad_mode_varies=not once):
@@ -100,6 +102,7 @@ def _one_backward(
             tx.graph_call(gradient_like, [result]) if isinstance(result, TensorValue) and next(given) else tx.constant(None)
             for result in returned
         ]
+        context.was_read = False
         try:
             found = tx.call(backward, [context, *gradients])
         except PyRaise as error:
@@ -116,7 +119,7 @@ def _one_backward(
     modules[attribute] = fx.GraphModule(torch.nn.Module(), graph, "Backward")
     target = tx.graph.create_node("get_attr", attribute)
     target.meta.update(example_value=modules[attribute], user_line=tx.user_line())
-    return TupleValue([tx.constant(pattern), GraphValue(target), _Nodes(held)], tuple)
+    return TupleValue([tx.constant(pattern), GraphValue(target), _Nodes(held), tx.constant(context.was_read)], tuple)
 
 
 def backward_function(cls: type) -> Any:
@@ -137,7 +140,7 @@ class _Nodes(Value):
 @contextlib.contextmanager
 def _apart(tx: Tracer, grad_mode_varies: bool) -> Iterator[None]:
     """Inside, the trace is that of a backward: no gradient, no autocast, no effects, tensors of unknown layout."""
-    mode, effects = tx.fake_mode, tx.effects
+    mode, effects, early = tx.fake_mode, tx.effects, tx.early
     late, draws, grad = mode.takes_late, mode.draws, torch.is_grad_enabled()
     autocast = [device for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)]
     for device in autocast:
@@ -146,14 +149,14 @@ def _apart(tx: Tracer, grad_mode_varies: bool) -> Iterator[None]:
         torch.set_autocast_enabled(device, False)
     torch._C._set_grad_enabled(False)
     mode.takes_late = mode.draws = False
-    tx.effects = _NoEffects(grad_mode_varies)
+    tx.effects = tx.early = _NoEffects(grad_mode_varies)  # it is not the forward's stream that it would draw from
     try:
         with layouts_unknown(tx, "in a custom backward"):
             yield
         if mode.draws:
             raise GraphBreak("autograd", "a custom backward that draws random numbers")
     finally:
-        mode.takes_late, mode.draws, tx.effects = late, draws, effects
+        mode.takes_late, mode.draws, tx.effects, tx.early = late, draws, effects, early
         torch._C._set_grad_enabled(grad)
         for device in autocast:
             torch.set_autocast_enabled(device, True)

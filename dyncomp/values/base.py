@@ -60,6 +60,7 @@ class Tracer(Protocol):
     graph: Any  # the fx.Graph being built
     fake_mode: Any  # dyncomp.fake.FakeMode of this trace
     effects: Any  # dyncomp.interp.effects.Effects
+    early: Any  # dyncomp.interp.early_calls.EarlyCalls
     context: Any  # the owner's options (api.CompileContext), or None
     state: dict[str, Any]  # free per-trace storage for value kinds, by module name
     sizes: Any  # dyncomp.interp.sizes.Sizes: which numbers vary from call to call

@@ -10,6 +10,7 @@ the rest of the frame gets it on its stack. It is made anew by each call, so it 
 from __future__ import annotations
 
 import collections
+import random
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -31,6 +32,7 @@ _OWNERS = frozenset(
         collections.OrderedDict,
         collections.defaultdict,
         collections.deque,
+        random.Random,
         torch.Tensor,
         torch.nn.Parameter,
     }
@@ -47,7 +49,7 @@ def _says_its_name(obj: Any) -> bool:
     """Whether the type of the object has this very method: then its name says which one it is."""
     cls = type(obj.__self__)
     raw = next((vars(base)[obj.__name__] for base in cls.__mro__ if obj.__name__ in vars(base)), None)
-    return isinstance(raw, _METHODS) and bool(raw.__get__(obj.__self__) == obj)
+    return isinstance(raw, _METHODS) and bool(raw.__get__(obj.__self__, cls) == obj)  # without the class some of C crash
 
 
 @wrap_if(_is_own_method, priority=39)

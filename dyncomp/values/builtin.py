@@ -17,7 +17,7 @@ from dyncomp.guards.source import Source
 from dyncomp.values.arity import call_by_rule
 from dyncomp.values.base import Builder, Tracer, Value
 from dyncomp.values.builtin_kind import BuiltinKind
-from dyncomp.values.constant import ConstantValue, fold_call
+from dyncomp.values.constant import PATTERN_TYPES, ConstantValue, fold_call
 from dyncomp.values.instance import InstanceValue
 from dyncomp.values.pure import is_pure
 from dyncomp.values.registry import call_rule, wrap_if
@@ -114,7 +114,7 @@ class BuiltinValue(Value):
 
 
 def _is_plain_receiver(receiver: Any) -> bool:
-    return isinstance(receiver, (str, bytes, int, float, complex, tuple, frozenset, slice, range)) and not isinstance(
+    return isinstance(receiver, (str, bytes, int, float, complex, tuple, frozenset, slice, range, *PATTERN_TYPES)) and not isinstance(
         receiver, type
     )
 

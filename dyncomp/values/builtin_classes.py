@@ -20,10 +20,12 @@ from dyncomp.values.instance import InstanceValue
 from dyncomp.values.registry import on_call
 from dyncomp.values.sequence_base import SequenceValue
 from dyncomp.values.super_value import SuperValue
+from dyncomp.values.varying_key import note_key
 
 
 @on_call(getattr)
 def _getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    note_key(tx, args[1], args[0])
     name = name_of(args[1])
     try:
         return args[0].getattr(tx, name)
@@ -36,17 +38,20 @@ def _getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @on_call(hasattr)
 def _hasattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    note_key(tx, args[1], args[0])
     return tx.constant(tx.has_attribute(args[0], name_of(args[1])))
 
 
 @on_call(setattr)
 def _setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    note_key(tx, args[1], args[0])
     args[0].setattr(tx, name_of(args[1]), args[2])
     return tx.constant(None)
 
 
 @on_call(delattr)
 def _delattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    note_key(tx, args[1], args[0])
     args[0].delattr(tx, name_of(args[1]))
     return tx.constant(None)
 

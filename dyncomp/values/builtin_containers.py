@@ -13,7 +13,7 @@ from dyncomp.values.constant import fold_call
 from dyncomp.values.mapping import DictValue, pairs_of
 from dyncomp.values.registry import on_call
 from dyncomp.values.sequence import ListValue, TupleValue
-from dyncomp.values.sets import SetValue
+from dyncomp.values.sets import SetValue, made_of
 
 
 @on_call(list)
@@ -30,16 +30,12 @@ def _tuple(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @on_call(set)
 def _set(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return tx.set_of(args[0].unpack(tx) if args else [])
+    return made_of(tx, set, args[0]) if args else SetValue({})
 
 
 @on_call(frozenset)
 def _frozenset(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if args and isinstance(args[0], SetValue) and args[0].cls is frozenset:
-        return args[0]
-    made = tx.set_of(args[0].unpack(tx) if args else [])
-    assert isinstance(made, SetValue)
-    return SetValue(made.items, frozenset)
+    return made_of(tx, frozenset, args[0]) if args else SetValue({}, frozenset)
 
 
 @on_call(collections.deque)

@@ -7,6 +7,7 @@ import types
 from typing import Any
 
 from dyncomp.errors import GraphBreak
+from dyncomp.values import class_writes
 from dyncomp.values.base import Tracer, Value
 from dyncomp.values.builtin_arguments import Args, Kwargs, name_of
 from dyncomp.values.builtin_containers import filled_dict
@@ -36,6 +37,24 @@ def _object_setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _object_delattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     _instance(args[0], "object.__delattr__").generic_setattr(tx, name_of(args[1]), None)
     return tx.constant(None)
+
+
+@on_call(type.__setattr__)
+def _type_setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    class_writes.store(tx, args[0], _class_of(args[0]), name_of(args[1]), args[2])
+    return tx.constant(None)
+
+
+@on_call(type.__delattr__)
+def _type_delattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    class_writes.store(tx, args[0], _class_of(args[0]), name_of(args[1]), None)
+    return tx.constant(None)
+
+
+def _class_of(value: Value) -> type:
+    if not isinstance(value, ClassValue):
+        raise GraphBreak("unsupported-mutation", f"setting an attribute of {value.describe()} by type.__setattr__")
+    return value.cls
 
 
 @on_call(object.__getattribute__)
@@ -92,7 +111,7 @@ def _frozenset_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return filled
     assert isinstance(cls, ClassValue) and isinstance(filled, SetValue)
     made = cls.new_instance(tx)
-    made.storage = SetValue(filled.items, frozenset)
+    made.storage = SetValue(filled.items, frozenset, layout=filled.layout)
     return made
 
 

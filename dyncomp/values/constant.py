@@ -9,6 +9,7 @@ call), until something needs the value.
 from __future__ import annotations
 
 import enum
+import re
 import types
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -19,9 +20,10 @@ from dyncomp.errors import GraphBreak
 from dyncomp.values.base import Builder, NotConstant, Tracer, Value
 from dyncomp.values.iterators import ConstantIterator
 from dyncomp.values.operators import BINARY, COMPARE, UNARY
-from dyncomp.values.registry import wrap_if, wrap_type
+from dyncomp.values.registry import call_rule, wrap_if, wrap_type
 
 SCALAR_TYPES = (int, float, bool, complex, str, bytes, type(None), type(...), type(NotImplemented))
+PATTERN_TYPES = (re.Pattern, re.Match)
 TORCH_TYPES = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
 EQUALS_TYPES = frozenset({*SCALAR_TYPES, torch.dtype, torch.device}) - {type(NotImplemented)}
 _MOST_ITEMS = 100_000  # of a range, as values of the trace
@@ -51,7 +53,7 @@ class ConstantValue(Value):
         super().__init__(source)
         self._value = value
         self._tx = tx
-        self._expression: tuple[Any, tuple[ConstantValue, ...]] | None = expression
+        self._expression: tuple[Any, tuple[Value, ...]] | None = expression
         self._unread = source is not None or expression is not None
         self._untyped = source is not None
 
@@ -61,7 +63,7 @@ class ConstantValue(Value):
             self._unread = self._untyped = False
             if self._expression is not None:
                 for operand in self._expression[1]:
-                    _ = operand.value
+                    operand.as_constant()
             else:
                 self._guard("equals" if type(self._value) in EQUALS_TYPES else "id", self._value)
         return self._value
@@ -69,6 +71,11 @@ class ConstantValue(Value):
     @property
     def unread(self) -> bool:
         return self._unread
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        """What an unread constant is computed from, if it is computed."""
+        return () if self._expression is None else self._expression[1]
 
     def peek(self) -> Any:
         """The value without a guard: for messages and for choices that `guarded` facts already decide."""
@@ -141,6 +148,8 @@ class ConstantValue(Value):
     def binary(
         self, tx: Tracer, op: str, other: Value, reflected: bool = False, inplace: bool = False
     ) -> Value | None:
+        if op == "%" and not reflected and type(self._value) is str:
+            return call_rule(str.__mod__)(tx, [self, other], {})  # type: ignore[misc,no-any-return]
         if not isinstance(other, ConstantValue):
             return self._with_structure(tx, op, other, reflected)
         if other.is_running(tx) and not self.is_running(tx):
@@ -155,8 +164,8 @@ class ConstantValue(Value):
         return fold(tx, BINARY[op], left, right)
 
     def _with_structure(self, tx: Tracer, op: str, other: Value, reflected: bool) -> Value | None:
-        """`"%s %d" % (a, b)`; every other mix is for the other operand to answer."""
-        if op == "%" and not reflected and isinstance(self._value, (str, bytes)):
+        """`b"%s %d" % (a, b)`; every other mix is for the other operand to answer."""
+        if op == "%" and not reflected and isinstance(self._value, bytes):
             if other.is_constant():
                 return fold(tx, BINARY[op], self, other)
             raise GraphBreak("unsupported-object", f"formatting {other.describe()}")
@@ -221,14 +230,18 @@ class ConstantValue(Value):
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if issubclass(type(self._value), enum.Enum) or not isinstance(
-            self._value, (*SCALAR_TYPES, *TORCH_TYPES, slice, range)
+            self._value, (*SCALAR_TYPES, *TORCH_TYPES, *PATTERN_TYPES, slice, range)
         ):
             return super().call_method(tx, name, args, kwargs)
+        if isinstance(self._value, PATTERN_TYPES) and not all(isinstance(arg, ConstantValue) for arg in (*args, *kwargs.values())):
+            raise GraphBreak("unsupported-call", f"{type(self._value).__name__}.{name} with a function")
         try:
             method = getattr(self.value, name)
         except AttributeError as error:
             tx.raise_real(error)
-        if name == "join" and len(args) == 1 and not kwargs and hasattr(args[0].python_type(), "__next__"):
+        if name == "format" and type(self._value) is str:
+            return call_rule(str.format)(tx, [self, *args], kwargs)  # type: ignore[misc,no-any-return]
+        if name == "join" and len(args) == 1 and not kwargs and not isinstance(args[0], ConstantValue):
             return fold_call(tx, lambda *items: method(items), args[0].unpack(tx), {})
         return fold_call(tx, method, args, kwargs)
 
@@ -274,7 +287,7 @@ def fold_call(tx: Tracer, function: Any, args: Sequence[Value], kwargs: dict[str
     return tx.constant(result)
 
 
-@wrap_type(*(cls for cls in SCALAR_TYPES if cls not in (int, float)), *TORCH_TYPES)  # these: sym_number.py
+@wrap_type(*(cls for cls in SCALAR_TYPES if cls not in (int, float)), *TORCH_TYPES, *PATTERN_TYPES)  # these: sym_number.py
 def wrap_scalar(tx: Tracer, obj: Any, source: Any) -> Value:
     return ConstantValue(obj, source, tx)
 

@@ -9,6 +9,7 @@ otherwise.
 from __future__ import annotations
 
 import copy
+import types
 from collections.abc import Callable, Sequence
 
 from dyncomp.errors import GraphBreak
@@ -95,10 +96,24 @@ def _fill(tx: Tracer, made: DictValue, value: DictValue, part: Part) -> None:
         made.store(tx, part(key), part(item))
 
 
+def _reduced(tx: Tracer, value: InstanceValue, memo: dict[int, Value], part: Part) -> Value:
+    """By the class's own `__reduce__`: what it says to call, and with what."""
+    said = value.call_method(tx, "__reduce__", [], {})
+    if not isinstance(said, TupleValue) or len(said.items) != 2 or not isinstance(said.items[1], TupleValue):
+        raise GraphBreak("unsupported-builtin", f"copy of {value.describe()} (its __reduce__ gives a state)")
+    made = memo[id(value)] = tx.call(said.items[0], [part(arg) for arg in said.items[1].items])
+    return made
+
+
 def _instance(tx: Tracer, value: InstanceValue, memo: dict[int, Value], part: Part) -> Value:
     hooks = [
         name for name in _PICKLE_HOOKS if class_lookup(value.cls, name) is not class_lookup(object, name)
     ]
+    if hooks == ["__reduce__"]:
+        if class_lookup(value.cls, "__reduce__") is types.SimpleNamespace.__reduce__:  # the class and the `__dict__`
+            hooks = []
+        else:
+            return _reduced(tx, value, memo, part)
     if hooks or isinstance(value, ExceptionValue) or not value.has_dict:
         raise GraphBreak("unsupported-builtin", f"copy of {value.describe()} ({', '.join(hooks) or 'slots'})")
     storage = empty_storage(value.cls)

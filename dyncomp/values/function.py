@@ -200,7 +200,9 @@ class FunctionValue(Value):
                 self._pin(tx)
                 check_arguments(self.outside, args, kwargs)
                 return rule(tx, args, kwargs)  # type: ignore[no-any-return]
-            if is_pure(self.outside) and all(arg.is_constant() for arg in (*args, *kwargs.values())):
+            given = (*args, *kwargs.values())
+            calls_back = self.outside.__module__ == "re" and any(isinstance(arg, FunctionValue) for arg in given)
+            if is_pure(self.outside) and not calls_back and all(arg.is_constant() for arg in given):
                 return fold_call(tx, self.outside, args, kwargs)
         return tx.inline(self, args, kwargs)
 

@@ -27,7 +27,7 @@ def rebuild(instance: Attributes, builder: Builder) -> None:
         builder.load_const(instance.cls)
         if base is frozenset:
             assert isinstance(instance.storage, SetValue)
-            _load_list(builder, list(instance.storage.items.values()))
+            _load_list(builder, instance.storage.in_order())
         builder.call(2 if base is frozenset else 1)
         builder.remember(instance)
     if isinstance(instance.storage, DictValue):
@@ -69,7 +69,7 @@ def _fill_dict(instance: Attributes, builder: Builder, storage: DictValue) -> No
 
 
 def _fill_items(instance: Attributes, builder: Builder, storage: ListValue | SetValue) -> None:
-    items = storage.items if isinstance(storage, ListValue) else list(storage.items.values())
+    items = storage.items if isinstance(storage, ListValue) else storage.in_order()
     builder.load_const(list.extend if isinstance(storage, ListValue) else set.update)
     builder.load(instance)
     _load_list(builder, items)

@@ -126,6 +126,7 @@ def _choose(
 
 
 _iterator(itertools.combinations)(_choose(itertools.combinations))
+_iterator(itertools.combinations_with_replacement)(_choose(itertools.combinations_with_replacement))
 _iterator(itertools.permutations)(_choose(itertools.permutations))
 _iterator(itertools.pairwise)(_choose(itertools.pairwise))
 

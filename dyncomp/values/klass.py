@@ -8,7 +8,8 @@ from typing import Any
 
 from dyncomp._frame import _core
 from dyncomp.errors import GraphBreak
-from dyncomp.guards.source import ClassAttr, Source
+from dyncomp.guards.source import ClassAttr, SlotAttr, Source
+from dyncomp.values import class_writes
 from dyncomp.values.arity import call_by_rule
 from dyncomp.values.attributes import guard_attribute
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
@@ -67,7 +68,10 @@ class ClassValue(Value):
         meta = class_lookup(type(self.cls), name)
         if meta is not ABSENT and (isinstance(meta, property) or name in _TYPE_FACTS):
             return self._from_metaclass(tx, name, meta)
-        raw = class_lookup(self.cls, name)
+        written = class_writes.find(tx, self.cls, name)
+        if isinstance(written, Value):
+            return written
+        raw = class_lookup(self.cls, name) if written is class_writes.UNTOUCHED else ABSENT
         if raw is not ABSENT:
             return self._bind(tx, name, raw)
         if meta is not ABSENT:
@@ -105,6 +109,10 @@ class ClassValue(Value):
             if isinstance(meta.fget, types.FunctionType) and type(self.cls).__module__ != "enum":
                 return tx.call(tx.constant(meta.fget), [self])
             return tx.constant(getattr(self.cls, name))
+        if name == "__dict__" and self.source is not None:
+            if class_writes.any_written(tx, self.cls):
+                raise GraphBreak("unsupported-mutation", f"__dict__ of the {self.describe()} after it was changed")
+            return tx.wrap(vars(self.cls), SlotAttr(self.source, name))
         if name in _TYPE_FACTS:
             return tx.constant(getattr(self.cls, name))
         if isinstance(meta, C_METHODS):
@@ -112,7 +120,22 @@ class ClassValue(Value):
         raise GraphBreak("unsupported-attribute", f"{self.cls.__name__}.{name}")
 
     def setattr(self, tx: Tracer, name: str, value: Value) -> None:
-        raise GraphBreak("unsupported-mutation", f"setting attribute {name!r} of the {self.describe()}")
+        self._change(tx, "__setattr__", name, value)
+
+    def delattr(self, tx: Tracer, name: str) -> None:
+        self._change(tx, "__delattr__", name)
+
+    def _change(self, tx: Tracer, how: str, name: str, *value: Value) -> None:
+        meta = class_lookup(type(self.cls), how)
+        descriptor = class_lookup(type(self.cls), name)
+        if isinstance(meta, types.FunctionType):
+            tx.call(tx.constant(meta), [self, tx.constant(name), *value])
+        elif isinstance(descriptor, property) and value and descriptor.fset is not None:
+            tx.call(tx.constant(descriptor.fset), [self, *value])
+        elif meta is getattr(type, how):
+            class_writes.store(tx, self, self.cls, name, *(value or (None,)))
+        else:
+            raise GraphBreak("unsupported-mutation", f"setting attribute {name!r} of the {self.describe()}")
 
     # -- class operations -----------------------------------------------------------------------------------
     def binary(

@@ -21,6 +21,7 @@ from dyncomp.values.identity_key import pin, real_key, tell_apart
 from dyncomp.values.mapping_views import DictIterator, DictView
 from dyncomp.values.operators import equal
 from dyncomp.values.registry import wrap_type
+from dyncomp.values.varying_key import is_open, note_key
 
 Entry = tuple[Value, Value | None]  # key, value; None: not wrapped yet
 Write = tuple[str, Value, Value | None]  # "set" | "del", key, new value
@@ -56,6 +57,9 @@ class DictValue(BuiltinKind):
     # -- reading --------------------------------------------------------------------------------------------
     def find(self, tx: Tracer, key: Value) -> Value | None:
         """The value under a key, or None."""
+        if self._pending and self._pending[-1][0] is key:
+            return self._pending[-1][1]
+        note_key(tx, key, self)
         self._settle(tx)
         k = key.key(tx)
         if self._items is not None:
@@ -151,7 +155,7 @@ class DictValue(BuiltinKind):
         self._refuse_read_only(tx)
         if self.source is not None:
             self._log(tx, "set", key, value)
-            if isinstance(key, ConstantValue) and key.unread and isinstance(key.peek(), (str, int)):
+            if is_open(key):
                 key.python_type()
                 self._pending.append((key, value))
                 return
@@ -185,10 +189,10 @@ class DictValue(BuiltinKind):
 
     def _log(self, tx: Tracer, kind: str, key: Value, value: Value | None) -> None:
         tx.effects.touch(self)
-        if kind == "set" and not (isinstance(key, ConstantValue) and key.unread):
+        if kind == "set" and not is_open(key):
             for i in range(len(self.writes) - 1, -1, -1):
                 written = self.writes[i]
-                if isinstance(written[1], ConstantValue) and written[1].unread:
+                if is_open(written[1]):
                     break
                 if written[1].key(tx) == key.key(tx):
                     if written[0] == "set":

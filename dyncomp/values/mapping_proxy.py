@@ -90,7 +90,7 @@ def make_proxy(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> V
 
 @wrap_type(types.MappingProxyType)
 def wrap_proxy(tx: Tracer, obj: Any, source: Source) -> Value:
-    if isinstance(source.root, Const):  # of a class
+    if isinstance(source, Const):  # a fixed one
         pairs: list[tuple[Any, Any]] = [(tx.constant(key), tx.constant(value)) for key, value in obj.items()]
         value = DictValue({key.key(tx): (key, value) for key, value in pairs}, types.MappingProxyType)
         value.read_only = True

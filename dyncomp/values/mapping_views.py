@@ -58,9 +58,8 @@ class DictView(BuiltinKind):
     ) -> Value | None:
         if op not in ("&", "|", "-", "^") or self.part == "values":
             return None
-        mine, theirs = tx.set_of(self.rows(tx)), tx.set_of(other.unpack(tx))
-        left, right = (theirs, mine) if reflected else (mine, theirs)
-        return left.binary(tx, op, right)
+        left, right = (other, self) if reflected else (self, other)
+        return tx.set_of([]).combined(tx, op, left, right)  # type: ignore[attr-defined,no-any-return]
 
     def compare(self, tx: Tracer, op: str, other: Value, reflected: bool = False) -> Value | None:
         if self.part == "values":

@@ -133,6 +133,12 @@ class ModuleValue(InstanceValue):
         return not all([_empty_for_good(tx, name) for name in everywhere])
 
 
+@registry.on_call(torch.nn.Parameter)
+def _make_parameter(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """A leaf of autograd that the program can keep: made by Python, so that its history and its gradient are eager's."""
+    raise GraphBreak("unsupported-object", "an nn.Parameter made inside the compiled function", "Make parameters, and modules that have some, in __init__.")
+
+
 class OptimizedModuleValue(ModuleValue):
     """What `dyncomp.optimize(module)` returned, inside captured code: the module itself, traced like any other.
 

@@ -7,7 +7,7 @@
     torch.from_numpy(np.arange(3))       a copy of a constant tensor in the graph
 
 NumPy itself computes, on the real numbers, so results are its own. What depends on more than the arguments is left to
-Python, as a break: floating-point errors (they warn, or raise, as `np.errstate` says), random numbers, arrays of the
+Python, as a break: floating-point errors (they warn, or raise, as `np.errstate` says), arrays of random numbers, arrays of the
 caller, writes to arrays, arrays of tensors. Importing this module without NumPy registers nothing.
 """
 

@@ -105,7 +105,7 @@ def _keeps_to_itself(tx: Tracer, function: Value | None) -> bool:
 def _combine(tx: Tracer, function: Value, xs: Value, moved: list[Value]) -> tuple[list[Value], int]:
     """Follows the function on two elements, takes its operations out of the graph again, and makes a program of them."""
     last = next(iter(reversed(tx.graph.nodes)))
-    zero, mode, effects = tx.constant(0), tx.fake_mode, len(tx.effects)
+    zero, mode, effects = tx.constant(0), tx.fake_mode, len(tx.effects) + len(tx.early)
     drew, mode.draws = mode.draws, False
     versions = {id(value): value.fake(tx).fake_storage.version for value in tensors_of(tx)}
     left = [tx.graph_call("contiguous", [tx.graph_call("clone", [tx.graph_call("select", [x, zero, zero])])]) for x in moved]
@@ -113,7 +113,7 @@ def _combine(tx: Tracer, function: Value, xs: Value, moved: list[Value]) -> tupl
     result = tx.call(function, [_packed(xs, list(left)), _packed(xs, list(right))])
     outputs = _leaves(result)
     changed = any(versions.get(id(value), 0) != value.fake(tx).fake_storage.version for value in tensors_of(tx) if id(value) in versions)
-    if mode.draws or changed or len(tx.effects) != effects:
+    if mode.draws or changed or len(tx.effects) + len(tx.early) != effects:
         raise _refusal("draws random numbers, writes to a tensor or has side effects")
     mode.draws = drew
     shapes = [(fake.shape, fake.dtype) for fake in (one.fake(tx) for one in left)]  # type: ignore[attr-defined]

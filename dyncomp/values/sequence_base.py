@@ -17,6 +17,7 @@ from dyncomp.values.builtin_kind import BuiltinKind, builtin_method
 from dyncomp.values.class_facts import class_lookup
 from dyncomp.values.iterators import SequenceIterator
 from dyncomp.values.operators import compare, equal
+from dyncomp.values.varying_key import note_key
 
 _MOST_ITEMS = 1_000_000  # of a repeated sequence, as values of the trace
 
@@ -107,6 +108,7 @@ class SequenceValue(BuiltinKind):
         return type(self)(items, self.cls)
 
     def getitem(self, tx: Tracer, key: Value) -> Value:
+        note_key(tx, key, self)
         index = as_index(tx, key, self.cls)
         if isinstance(index, slice):
             part = self.items[index]

@@ -6,6 +6,7 @@ import types
 
 from dyncomp.errors import GraphBreak
 from dyncomp.guards.source import ClassAttr, Const, SlotAttr, Source, TupleItem
+from dyncomp.values import class_writes
 from dyncomp.values.base import ABSENT, Builder, Tracer, Value
 from dyncomp.values.class_facts import class_lookup
 from dyncomp.values.exception import ExceptionValue
@@ -32,6 +33,8 @@ class SuperValue(Value):
         receiver = self.receiver
         as_class = isinstance(receiver, ClassValue) and self.start in receiver.cls.__mro__
         cls = receiver.cls if as_class else receiver.python_type()  # type: ignore[attr-defined]
+        if class_writes.is_written(tx, self._behind(cls), name):
+            raise GraphBreak("unsupported-mutation", f"{name!r} of {self.describe()} after it was changed")
         found = next((k for k in self._behind(cls) if name in k.__dict__), None)
         self._guard_classes(tx, cls, name)
         if found is None:

@@ -2,7 +2,7 @@
 
     x.shape[0] * 2      SymNumberValue of the torch.SymInt 2*s0
     if x.shape[0] > 3   the env answers and guards it
-    f"{x.shape[0]}"     the number is needed: it is pinned, which is a guard on its value
+    range(x.shape[0])   the number is needed: it is pinned, which is a guard on its value
 
 Arithmetic is torch's and the shape engine's; results that turn out plain become constants.
 """
@@ -70,10 +70,11 @@ class SymNumberValue(Value):
 
     def reconstruct(self, builder: Builder) -> None:
         number = plain(self.number)
-        if isinstance(number, torch.SymBool) or not is_symbolic(number):
+        if not is_symbolic(number) or isinstance(number, torch.SymBool) and (number.node.has_hint() or self._tx.sizes.is_from_graph(number)):
             builder.load_const(self.as_constant())
             return
-        if self._tx.sizes.is_from_graph(number):
+        computed = not isinstance(number, torch.SymBool) and self._tx.sizes.may_have_no_result(number)
+        if computed or self._tx.sizes.is_from_graph(number):
             builder.load_node(self._tx.number_node(number))
             return
         program = value_program(number.node.shape_env, [number])

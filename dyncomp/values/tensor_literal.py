@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from dyncomp.shape.layout import must_hold
 from dyncomp.values import numpy_values, registry
 from dyncomp.values.base import Tracer, Value
 from dyncomp.values.constant import ConstantValue
@@ -149,5 +150,7 @@ def _as(tx: Tracer, number: Value, dtype: torch.dtype) -> Value | None:
 def _within(number: Any, low: float, high: float) -> bool:
     if isinstance(number, torch.SymInt):
         low, high = int(low), int(high)
+    if not number.node.has_hint():  # checked while the program runs
+        return must_hold((number >= low) & (number <= high))
     question: Callable[[], bool] = lambda: bool(number >= low) and bool(number <= high)  # noqa: E731
     return asked(question)  # type: ignore[no-any-return]

@@ -43,6 +43,7 @@ class AutogradContextValue(Value):
         self.unmarked: set[int] = set()  # of results that get no gradient, by id of the value
         self.dirty: list[Value] = []
         self.in_backward = False
+        self.was_read = False  # `saved_tensors`, by the backward that was traced last
         self.materializes = True
 
     def python_type(self) -> type:
@@ -70,6 +71,7 @@ class AutogradContextValue(Value):
                 raise GraphBreak("autograd", f"ctx.{name}, an object made in forward, in a custom backward")
             return value
         if name == "saved_tensors" and self.in_backward:
+            self.was_read = True
             return TupleValue(list(self._saved), tuple)
         if name in _NOTES and not self.in_backward:
             return BoundBuiltin(self, name)

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 import torch.fx
 from hypothesis import given, settings
@@ -90,6 +91,7 @@ KNOWN_LIMITS = (
     "reads memory",
     "gaps",
     "shares memory",
+    "elements share memory",
     "another dtype",
     "expanded tensor",
     "as_strided",
@@ -105,11 +107,14 @@ def _inputs(layout: str) -> list[torch.Tensor]:
         return [(torch.arange(48.0).reshape(3, 16) - 20)[:, ::4], other]
     if layout == "offset":
         return [(torch.arange(20.0) - 9)[8:].view(3, 4), other]
+    if layout == "expanded":
+        return [other.expand(3, 4), other]
     if layout == "shared":
         return [base, base[1]]
     return [base, other]
 
 
+LAYOUTS = ["contiguous", "transposed", "gaps", "offset", "expanded", "shared"]
 Step = tuple[int, int, int]
 
 
@@ -139,12 +144,40 @@ def _build(
     return torch.fx.GraphModule(torch.nn.Module(), graph), inputs
 
 
+COPIES: list[Callable[..., Any]] = [
+    lambda x: x.clone(),
+    lambda x: x.contiguous(),
+    lambda x: x.clone(memory_format=torch.contiguous_format),
+    lambda x: x + 0,
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("copy", range(len(COPIES)))
+def test_copies_of_parts_of_inputs(copy: int, layout: str) -> None:
+    for first in range(len(VIEWS)):
+        for second in range(first, len(VIEWS), 5):
+            inputs = _inputs(layout)
+            graph = torch.fx.Graph()
+            x, y = graph.placeholder("x"), graph.placeholder("y")
+            try:
+                VIEWS[second](VIEWS[first](inputs[0]))
+            except (RuntimeError, IndexError):
+                continue
+            part = graph.call_function(VIEWS[second], (graph.call_function(VIEWS[first], (x,)),))
+            graph.output((graph.call_function(COPIES[copy], (part,)), graph.call_function(COPIES[copy], (y,))))
+            try:
+                check(torch.fx.GraphModule(torch.nn.Module(), graph), inputs)
+            except aot.Unsupported as reason:
+                assert any(text in str(reason) for text in KNOWN_LIMITS), reason
+
+
 @settings(max_examples=400, deadline=None)
 @given(
     steps=st.lists(
         st.tuples(st.integers(0, 57), st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=7
     ),
-    layout=st.sampled_from(["contiguous", "transposed", "gaps", "offset", "shared"]),
+    layout=st.sampled_from(LAYOUTS),
     returned=st.lists(st.integers(0, 9), min_size=1, max_size=4),
 )
 def test_programs_of_views_and_writes_match_eager(

@@ -8,10 +8,12 @@ import dyncomp
 from dyncomp.fake import FakeError, FakeMode, NoShapeRule
 
 INT, BOOL = torch.ones(2, 3, dtype=torch.int64), torch.ones(2, 3, dtype=torch.bool)
+DOUBLE = torch.ones(3, 3, dtype=torch.float64)
 CALLS = {
     "sub of truths": lambda: torch.sub(BOOL, BOOL),
     "neg of truths": lambda: -BOOL,
     "layer norm of integers": lambda: F.layer_norm(INT, (3,)),
+    "layer norm over no dimension": lambda: F.layer_norm(torch.ones(()), ()),
     "group norm of integers": lambda: F.group_norm(INT[None], 2),
     "leaky relu of integers": lambda: F.leaky_relu(INT),
     "softplus of integers": lambda: F.softplus(INT),
@@ -27,6 +29,24 @@ CALLS = {
     "embedding in a vector": lambda: F.embedding(torch.tensor([1]), torch.ones(4)),
     "floor division of complex numbers": lambda: torch.ones(2, dtype=torch.complex64) // 2,
     "geometric of truths": lambda: BOOL.clone().geometric_(0.5),
+    "matrices of two dtypes": lambda: torch.ones(3, 3) @ DOUBLE,
+    "a matrix and a vector of two dtypes": lambda: torch.ones(3, 3) @ DOUBLE[0],
+    "vectors of two dtypes": lambda: torch.ones(3) @ DOUBLE[0],
+    "batches of two dtypes": lambda: torch.ones(1, 3, 3).bmm(DOUBLE[None]),
+    "linear of two dtypes": lambda: F.linear(torch.ones(3, 3), torch.ones(3, 3), DOUBLE[0]),
+    "addmm of two dtypes": lambda: torch.addmm(DOUBLE, torch.ones(3, 3), torch.ones(3, 3)),
+    "convolution of two dtypes": lambda: F.conv1d(torch.ones(1, 3, 3), DOUBLE[None]),
+    "layer norm with another dtype": lambda: F.layer_norm(torch.ones(3, 3), (3,), DOUBLE[0]),
+    "batch norm with another dtype": lambda: F.batch_norm(torch.ones(3, 3), DOUBLE[0].clone(), DOUBLE[1].clone(), training=True),
+    "index add of another dtype": lambda: torch.ones(3, 3).index_add(0, torch.tensor([0]), DOUBLE[:1]),
+    "index put of another dtype": lambda: torch.ones(3, 3).index_put((torch.tensor([0]),), DOUBLE[0]),
+    "index put of another dtype in place": lambda: torch.ones(3, 3).__setitem__(torch.tensor([0]), DOUBLE[0]) or torch.ones(3),
+    "index select by a matrix": lambda: torch.ones(3, 3).index_select(0, torch.tensor([[0]])),
+    "softmax along no dimension": lambda: torch.ones(3, 3).softmax(3),
+    "sort along no dimension": lambda: torch.ones(3, 3).sort(4)[0],
+    "stable sort along no dimension": lambda: torch.ones(3, 3).sort(stable=True, dim=4)[0],
+    "largest of nothing": lambda: torch.ones(0, 3).max(),
+    "largest of nothing along a dimension": lambda: torch.ones(0, 3).max(0)[0],
     "matrices that do not fit": lambda: torch.ones(2, 3) @ torch.ones(2, 3),
 }
 if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13):  # before, the meta kernel takes it, and the graph raises

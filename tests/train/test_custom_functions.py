@@ -182,3 +182,41 @@ def test_sequential_checkpoint_of_a_module(backend):
         return told
 
     same_story(story, backend)
+
+
+class Reversed(torch.autograd.Function):
+    """A view whose gradient is turned round, as in training against a domain."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -gradient
+
+
+@BACKENDS
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, w: Reversed.apply(x),
+        lambda x, w: Reversed.apply(x[1]),
+        lambda x, w: Reversed.apply(x)[1],
+        lambda x, w: (x * w, Reversed.apply(x)),
+        lambda x, w: (x.reshape(-1), Reversed.apply(x)),
+        lambda x, w: (lambda h: (h, Reversed.apply(h)))(x * w),
+    ],
+)
+def test_views_with_a_backward_of_their_own(program, backend):
+    def story(compiled):
+        fast, told = compiled(program), []
+        for _ in range(2):
+            x, w = r(4, 4), r(4, 4)
+            results = fast(x * 1, w)
+            results = results if isinstance(results, tuple) else (results,)
+            sum((one * one).sum() for one in results).backward()
+            told += [one.detach() for one in results] + [x.grad, w.grad]
+        return told
+
+    same_story(story, backend, fallbacks=("training-graph-eager", "aot: "))

@@ -369,3 +369,23 @@ def test_a_write_in_a_frame_that_begins_without_gradients(kind, backend, fresh):
         y.exp().sum().backward()
         found.append((y.detach(), x.grad, w.grad))
     assert_same(*found)
+
+
+@pytest.mark.parametrize("backend", ["codegen", "aot_eager"])
+@pytest.mark.parametrize("part", [lambda b: b[:, 0], lambda b: b[:, 2], lambda b: b.t()[1], lambda b: b[1:, 2:], lambda b: b[2]])
+def test_a_written_input_with_gaps_is_kept_with_them(part, backend, fresh):
+    """What the backward reads of it is a copy, laid out as the input is."""
+
+    def program(x, w):
+        x.mul_(w[0, : x.shape[-1]])
+        return (x * x).sum() + (x.exp() * w[1, : x.shape[-1]]).sum()
+
+    found = []
+    for side in (dyncomp.optimize(program, backend=backend), program):
+        torch.manual_seed(0)
+        leaf, w = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+        base = leaf * 1.5
+        y = side(part(base), w)
+        y.backward()
+        found.append((y.detach(), leaf.grad, w.grad, base.detach()))
+    assert_same(*found)

@@ -34,7 +34,41 @@ def written(x, w):
     return h, y + h.sum()
 
 
-PROGRAMS = [chain, three, dropped, written]
+def halves(x, w):
+    a, b = (x @ w).tanh().chunk(2)
+    return a, b, (a * b).sum()
+
+
+def turned(x, w):
+    t = w.t()
+    return t, (t - x) * x
+
+
+def views_of_views(x, w):
+    h = x * w
+    t = h.t()
+    u = t[0]
+    return u, t, (u * u).sum() + t.sin().sum()
+
+
+def row_first(x, w):
+    t = x.t()
+    return t[1], t, (t * w).sum()
+
+
+def viewed_before_a_write(x, w):
+    h = x * w
+    t = h.t()
+    h.mul_(w)
+    return t, h, (t * 3).sin()
+
+
+def rows(x, w):
+    a, b, c, d = (x * w).unbind(0)
+    return a, b * c, d, a.exp()
+
+
+PROGRAMS = [chain, three, dropped, written, halves, turned, views_of_views, row_first, viewed_before_a_write, rows]
 
 
 @pytest.fixture(autouse=True)
@@ -91,16 +125,16 @@ class TestLooks:
 
     def test_hooks_on_nodes(self, program, backend):
         def use(results, leaves, notes):
-            results[0].grad_fn.register_prehook(lambda gradients: tuple(None if one is None else one * 2 for one in gradients))
+            results[0].grad_fn.register_prehook(lambda gradients: tuple([None if one is None else one * 2 for one in gradients]))
             total(results).backward()
 
         both(program, use, backend)
 
     def test_asked_for(self, program, backend):
         def use(results, leaves, notes):
-            notes += torch.autograd.grad(total(results), [results[0]], retain_graph=True)
-            notes += torch.autograd.grad(total(results), [results[0], *leaves], retain_graph=True)
-            notes += torch.autograd.grad(results[-1].sum(), [results[0]])
+            notes += torch.autograd.grad(total(results), [results[0]], retain_graph=True, allow_unused=True)
+            notes += torch.autograd.grad(total(results), [results[0], *leaves], retain_graph=True, allow_unused=True)
+            notes += torch.autograd.grad(results[-1].sum(), [results[0]], allow_unused=True)
 
         both(program, use, backend)
 
@@ -121,12 +155,161 @@ class TestLooks:
         both(program, use, backend)
 
 
-def test_with_create_graph_it_is_refused_by_name():
+def test_parts_of_one_call_share_its_node():
+    def use(results, leaves, notes):
+        notes.append(torch.tensor(results[0].grad_fn is results[1].grad_fn))
+        notes.append(torch.tensor([one.output_nr for one in results[:2]]))
+        total(results).backward()
+
+    both(halves, use)
+
+
+def read_after(x, w):
+    x.mul_(w[0])
+    return (x * x).sum()
+
+
+def returned_too(x, w):
+    x.mul_(w[0])
+    return x.exp(), x, x.sin()
+
+
+def seen_after(x, w):
+    x.add_(w[1])
+    t = x.unsqueeze(0)
+    return t, (t * 3).sum()
+
+
+def overwritten(x, w):
+    x.copy_(w[1])
+    return x.sin().sum(), w * 2
+
+
+WRITTEN = [read_after, returned_too, seen_after, overwritten]
+VIEWS = {
+    "row": lambda base: base[1],
+    "first column": lambda base: base[:, 0],
+    "column": lambda base: base.t()[2],
+    "part": lambda base: base.view(-1)[3:7],
+    "no view": lambda base: base[0] * 2,
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("program", WRITTEN)
+class TestWrittenInputs:
+    """Inputs that are written in place, views of others or not."""
+
+    def compare(self, program, view, use):
+        found = []
+        for side in (dyncomp.optimize(program, backend="codegen"), program):
+            notes = []
+            for _ in range(2):
+                leaf, w = given()
+                base = leaf * 1.5
+                x = VIEWS[view](base)
+                with config.patch(strict=True):
+                    results = side(x, w)
+                    last = results if torch.is_tensor(results) else results[-1]
+                    use(last.sum(), x, base, notes)
+                notes += [leaf.grad, w.grad, base.detach().clone(), x.detach().clone()]
+            found.append(notes)
+        assert_same(*found)
+
+    def test_kept_gradients(self, program, view):
+        def use(loss, x, base, notes):
+            x.retain_grad()
+            base.retain_grad()
+            loss.backward()
+            notes += [x.grad, base.grad]
+
+        self.compare(program, view, use)
+
+    def test_hooks(self, program, view):
+        def use(loss, x, base, notes):
+            for one in (x, base):
+                one.register_hook(lambda gradient: notes.append(gradient.clone()) or gradient * 0.5 if gradient is not None else None)
+            loss.backward()
+
+        self.compare(program, view, use)
+
+    def test_asked_for(self, program, view):
+        def use(loss, x, base, notes):
+            notes += torch.autograd.grad(loss, [x], retain_graph=True, allow_unused=True)
+            notes += torch.autograd.grad(loss, [base, x], allow_unused=True)
+
+        self.compare(program, view, use)
+
+    def test_nobody_looks(self, program, view):
+        self.compare(program, view, lambda loss, x, base, notes: loss.backward())
+
+
+@pytest.mark.parametrize("program", [chain, three, dropped, halves, turned, views_of_views])
+class TestSecondOrder:
+    """Looks at results while, and after, a backward from them is differentiated."""
+
+    def test_penalty_on_an_inner_result(self, program):
+        def use(results, leaves, notes):
+            asked = torch.autograd.grad(results[-1].sum(), [results[0], *leaves], create_graph=True, allow_unused=True)
+            notes += [None if one is None else one.detach() for one in asked]
+            (sum((one * one).sum() for one in asked if one is not None) + results[-1].sum()).backward()
+
+        both(program, use)
+
+    def test_the_second_backward_is_looked_at(self, program):
+        def use(results, leaves, notes):
+            (slope,) = torch.autograd.grad(results[-1].sum(), leaves[0], create_graph=True)
+            results[0].register_hook(lambda gradient: notes.append(gradient.detach().clone()))
+            results[0].retain_grad()
+            penalty = (slope * slope).sum()
+            notes += torch.autograd.grad(penalty, [results[0], *leaves], retain_graph=True, allow_unused=True)
+            (penalty + total(results)).backward()
+            notes.append(results[0].grad)
+
+        both(program, use)
+
+    def test_plain_backwards_after_it_are_looked_at(self, program):
+        def use(results, leaves, notes):
+            later = (results[0] * 3).sum() if not results[0]._is_view() else 0
+            torch.autograd.grad(results[-1].sum(), leaves[0], create_graph=True)
+            results[0].register_hook(lambda gradient: gradient * 2)
+            total(results).backward(retain_graph=True)
+            notes += torch.autograd.grad(total(results) + later, [results[0]], allow_unused=True)
+
+        both(program, use)
+
+
+@pytest.mark.parametrize("program", [chain, three, dropped])
+def test_hooks_move_on(program):
+    def use(results, leaves, notes):
+        results[0].register_hook(lambda gradient: notes.append(gradient.detach().clone()))
+        results[0].retain_grad()
+        results[0].grad_fn.register_prehook(lambda gradients: (gradients[0] * 2, *gradients[1:]))
+        later = (results[0] * 3).sum()
+        (slope,) = torch.autograd.grad(total(results), leaves[0], create_graph=True)
+        ((slope * slope).sum() + later).backward()
+        notes.append(results[0].grad)
+
+    both(program, use)
+
+
+def test_the_gradient_of_a_kept_result():
+    def use(results, leaves, notes):
+        results[0].retain_grad()
+        (slope,) = torch.autograd.grad(results[0].sum(), leaves[0], create_graph=True)
+        slope.sum().backward()
+        notes.append(results[0].grad)
+
+    both(lambda x, w: ((x * 2).exp(), w + 1), use)
+
+
+def test_hooks_on_views_with_create_graph_are_refused_by_name():
     x, w = given()
     with config.patch(strict=True):
-        h, y = dyncomp.optimize(chain)(x, w)
+        t, y = dyncomp.optimize(turned)(x, w)
+        t.register_hook(lambda gradient: gradient * 2)
         with pytest.raises(RuntimeError, match="create_graph"):
-            torch.autograd.grad(y, h, create_graph=True)
+            torch.autograd.grad(y.sum(), x, create_graph=True)
 
 
 def test_under_compiled_autograd():

@@ -48,6 +48,8 @@ def _like(
     non_blocking: bool = False,
     memory_format: Any = None,
 ) -> TensorMeta | None:
+    if not isinstance(x, TensorMeta):  # a batching rule makes a tensor of it, which has no symbolic form
+        raise TypeError("a number that varies, in the place of a tensor")
     if layout not in (None, torch.strided):
         return None
     if memory_format is None or memory_format is torch.preserve_format:

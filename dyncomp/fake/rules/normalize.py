@@ -34,7 +34,7 @@ def _layer_norm(
 ) -> tuple[TensorMeta, ...] | None:
     outer = x.ndim - len(normalized)
     given = [p for p in (weight, bias) if p is not None]
-    if outer < 0 or x.shape[outer:] != tuple(normalized) or any(p.shape != tuple(normalized) for p in given):
+    if not normalized or outer < 0 or x.shape[outer:] != tuple(normalized) or any(p.shape != tuple(normalized) for p in given):
         return None
     if x.device.type != "cpu" or x.dtype not in FLOATS:
         return None

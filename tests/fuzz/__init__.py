@@ -1,0 +1,1 @@
+"""Random training programs beside eager: `python -m tests.fuzz.training FROM TO`."""

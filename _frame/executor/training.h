@@ -60,6 +60,7 @@ struct TrainingOutput {
   // Empty where none does.
   std::vector<int> from;
   std::vector<ViewCall> calls;  // the program's own views from the base, where they are known: autograd's formulas are theirs then
+  bool stale = false;  // the memory was written since: as of then, autograd makes a node of its own for the view
   int first = -1;  // the first output that is another result of the last call, or this one if it is the first of several; else -1
 };
 
@@ -120,6 +121,7 @@ struct Training {
   bool writes = false;               // the forward writes an input
   std::vector<int> requiring;        // inputs that get a gradient
   std::vector<int> early;            // positions in `requiring` of those whose place in the history is taken before the forward, which writes them
+  std::vector<int> passed;           // and of written ones whose gradient, where they are views, goes to their base at once: it only comes from the write
   std::vector<int> differentiable;   // raw outputs that a gradient comes in for
   std::vector<SavedValue> saved;
   std::vector<bool> written;         // inputs that the forward writes

@@ -105,7 +105,8 @@ TrainingOutput read_output(const py::tuple& rule) {
     for (py::handle call : rule[6].cast<py::tuple>()) {
       output.calls.push_back(read_call(call.cast<py::tuple>()));
     }
-    output.first = rule[7].is_none() ? -1 : rule[7].cast<int>();
+    output.stale = rule[7].cast<bool>();
+    output.first = rule[8].is_none() ? -1 : rule[8].cast<int>();
     if (output.first >= 0 && (output.calls.empty() || output.calls.back().item < 0)) {
       throw py::value_error("a view that is one of several results of a call names the call and which it is");
     }
@@ -143,8 +144,10 @@ void check(const Training& training, int values) {
   for (const Seen& one : training.seen) {
     check_index(one.index, one.input ? training.inputs : training.raw, one.input ? "input" : "raw output");
   }
-  for (int place : training.early) {
-    check_index(place, training.requiring.size(), "input with a gradient");
+  for (const std::vector<int>* places : {&training.early, &training.passed}) {
+    for (int place : *places) {
+      check_index(place, training.requiring.size(), "input with a gradient");
+    }
   }
   for (int place : training.leaf_order) {
     check_index(place, training.requiring.size(), "input with a gradient");
@@ -260,13 +263,13 @@ std::vector<Exit> exits_of(const Training& training) {
 TrainingPtr read_training(PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"forward", "original", "prepare", "rerun", "inputs", "raw", "values", "requiring", "differentiable",
                                 "saved", "written", "outputs", "draws", "rebased", "repeatable", "watched", "likely", "leaf_order", "reach", "output_order", "keepers",
-                                "readers", "last_needs", "sized", "held", "originals", "early", "through", "shown", "depth", "cut", nullptr};
+                                "readers", "last_needs", "sized", "held", "originals", "early", "passed", "through", "shown", "depth", "cut", nullptr};
   PyObject *forward, *original, *prepare, *rerun, *requiring, *differentiable, *saved, *written, *outputs, *rebased, *watched, *likely, *leaf_order;
-  PyObject *reach, *output_order, *keepers, *readers, *last_needs, *held, *originals, *early, *through, *shown, *cut;
+  PyObject *reach, *output_order, *keepers, *readers, *last_needs, *held, *originals, *early, *passed, *through, *shown, *cut;
   int inputs, raw, values, draws, repeatable, sized, depth;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOOOiiiOOOOOpOpOOOOOOOOpOOOOOiO:TrainingPlan", const_cast<char**>(names), &forward, &original, &prepare, &rerun,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOOOiiiOOOOOpOpOOOOOOOOpOOOOOOiO:TrainingPlan", const_cast<char**>(names), &forward, &original, &prepare, &rerun,
                                    &inputs, &raw, &values, &requiring, &differentiable, &saved, &written, &outputs, &draws, &rebased,
-                                   &repeatable, &watched, &likely, &leaf_order, &reach, &output_order, &keepers, &readers, &last_needs, &sized, &held, &originals, &early, &through, &shown, &depth, &cut)) {
+                                   &repeatable, &watched, &likely, &leaf_order, &reach, &output_order, &keepers, &readers, &last_needs, &sized, &held, &originals, &early, &passed, &through, &shown, &depth, &cut)) {
     throw py::error_already_set();
   }
   auto training = std::make_shared<Training>();
@@ -277,6 +280,7 @@ TrainingPtr read_training(PyObject* args, PyObject* kwargs) {
   training->sized = sized != 0;
   training->depth = static_cast<uint64_t>(depth);
   training->early = py::cast<std::vector<int>>(py::handle(early));
+  training->passed = py::cast<std::vector<int>>(py::handle(passed));
   training->likely = py::cast<std::vector<bool>>(py::handle(likely));
   training->leaf_order = py::cast<std::vector<int>>(py::handle(leaf_order));
   training->requiring = py::cast<std::vector<int>>(py::handle(requiring));

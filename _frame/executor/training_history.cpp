@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/as_strided.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
@@ -77,13 +78,16 @@ class Histories {
 
  private:
   Edge edge_of(int place) const {
-    if (!early_.empty()) {
-      auto found = std::find(training_.early.begin(), training_.early.end(), place);
-      if (found != training_.early.end()) {
-        return early_[static_cast<std::size_t>(found - training_.early.begin())];
-      }
+    const at::Tensor& input = inputs_[training_.requiring[place]];
+    auto early = std::find(training_.early.begin(), training_.early.end(), place);
+    if (early != training_.early.end()) {
+      return early_[static_cast<std::size_t>(early - training_.early.begin())];
     }
-    return !before_.empty() && before_[place] ? Edge{before_[place], 0} : edge_to(inputs_[training_.requiring[place]]);
+    if (std::find(training_.passed.begin(), training_.passed.end(), place) != training_.passed.end() && input.is_view()) {
+      at::Tensor base(input._base());
+      return edge_to(base.requires_grad() ? at::as_strided(base, input.sizes(), input.strides(), input.storage_offset()) : input);
+    }
+    return !before_.empty() && before_[place] ? Edge{before_[place], 0} : edge_to(input);
   }
 
   void make_exits() {

@@ -3,6 +3,7 @@
 //   ("raw", 0)                          y                  ("view", ("raw", 0), ...)      y[0], a view of y to autograd
 //                                                          ("view", ("output", 1), ...)   y[0][1], a view of that output
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <ATen/ops/as_strided.h>
@@ -117,6 +118,9 @@ const at::Tensor& OutputMaker::view(std::size_t place) {
     const TrainingOutput& rule = training_.outputs[place];
     auto index = static_cast<std::size_t>(rule.index);
     made = view_of(rule.kind == Kind::kOutputView ? view(index) : rule.kind == Kind::kRawView ? returned_.tensors[index] : inputs_[index], rule);
+    if (auto* meta = rule.stale ? torch::autograd::impl::get_view_autograd_meta(made) : nullptr; meta != nullptr && meta->has_bw_view()) {
+      meta->set_attr_version(meta->get_attr_version() - 1);
+    }
   }
   return made;
 }

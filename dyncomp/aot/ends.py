@@ -130,13 +130,13 @@ def history_below(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> lis
     return keeping_nodes(_users_first([result.grad_fn for result in results], set(inputs)))
 
 
-def last_uses(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> dict[Any, int]:
-    """By node of an input (its own, not a leaf's) the greatest sequence number of a node that leads to it."""
-    found: dict[Any, int] = {}
+def uses_of(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> dict[Any, list[tuple[int, int]]]:
+    """By node of an input (its own, not a leaf's), of each node that leads to it the sequence number and by which of its edges."""
+    found: dict[Any, list[tuple[int, int]]] = {node: [] for node in inputs}
     for node in _users_first([result.grad_fn for result in results], set(inputs)):
-        for parent, _ in node.next_functions:
-            if parent in inputs:
-                found[parent] = max(found.get(parent, -1), node._sequence_nr())
+        for place, (parent, _) in enumerate(node.next_functions):
+            if parent in found:
+                found[parent].append((node._sequence_nr(), place))
     return found
 
 

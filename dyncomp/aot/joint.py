@@ -64,7 +64,7 @@ class JointGraph:
     `casts`: of weights, which are the last inputs, after those of `gm` (`aot.casts`).
     `ends`: what eager's history is like, its views by their places among `outputs`; `readers`: by saved value, for gradients of which outputs and inputs it is read.
     `rebased`: (input, raw output): the input's new value is that raw output, and so is its history; `rewrites`: by such an input how
-    often eager writes it. `early`: as in `aot.record`.
+    often eager writes it. `early`, `passed`: as in `aot.record`.
     """
 
     gm: torch.fx.GraphModule
@@ -94,6 +94,7 @@ class JointGraph:
     shows: bool
     rewrites: dict[int, int]
     early: list[int]
+    passed: list[int]
     casts: Casts = ()
     _facts: int | None = None
     kept: dict[Any, Any] = dataclasses.field(default_factory=dict)  # of `aot.again`
@@ -202,7 +203,7 @@ def _split(gm: torch.fx.GraphModule, fakes: list[Any], recording: Recording) -> 
         recording.rebased, saved, numbers, carrier,
         recording.pattern, [fake.meta for fake in outputs.raw], draws, repeatable, likely, [position[node] for node in nodes], SavedState(),
         {recording.pattern: recording.leaf_order}, recording.watched, recording.ends, readers,
-        held, originals, recording.kept is not None, recording.rewrites, recording.early,
+        held, originals, recording.kept is not None, recording.rewrites, recording.early, recording.passed,
     )  # fmt: skip
 
 

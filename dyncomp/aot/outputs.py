@@ -11,11 +11,12 @@ Rules, one a user output:
     ("raw", k)            a raw output
     ("input", i)          the input object itself
     ("output", j)         the very object of an earlier output
-    ("view", ("input", i) | ("raw", k) | ("output", j), sizes, strides, offset, differentiable, calls, first)
+    ("view", ("input", i) | ("raw", k) | ("output", j), sizes, strides, offset, differentiable, calls, stale, first)
                           alias; that of another output, a view too, where its history comes to that; `offset` counts from the base's own first element; where it is not
                           differentiable, autograd is told nothing of it; the numbers may be symbolic. `calls`: the program's own
                           views from the base, as (operator, overload, arguments after the base, which of several results or
-                          None), so that gradients go through their formulas; () where they are not known. `first`: the first output
+                          None), so that gradients go through their formulas; () where they are not known. `stale`: the memory was written since autograd
+                          knew the view, which makes a node of its own of it. `first`: the first output
                           that is another result of the last of them (itself, if this one is the first of several), or None
     ("number", n)         a number that follows from the sizes of the inputs
     ("const", value)      anything else
@@ -111,7 +112,7 @@ class _Planner:
     def _parts_of_one_call(self, places: dict[Any, int]) -> None:
         together: dict[Any, list[int]] = {}
         for place in places.values():
-            _, name, *_, calls, _ = self.plan.rules[place]
+            name, calls = self.plan.rules[place][1], self.plan.rules[place][6]
             if calls and calls[-1][3] is not None:
                 together.setdefault((self.results[place].grad_fn, name), []).append(place)
         for some in together.values():
@@ -192,7 +193,8 @@ def _view(name: tuple[str, int], base: FakeTensor, value: FakeTensor) -> Rule:
     if value.requires_grad and _has_custom_backward(value, base):
         raise Unsupported("an output that is a view with the backward of a custom function")
     calls = _calls(track_of(base).chain, track_of(value).chain) if value.requires_grad else ()
-    return ("view", name, meta.shape, meta.strides, meta.offset - base.meta.offset, value.requires_grad, calls, None)
+    stale = bool(calls) and track_of(value).writes.count > track_of(value).born
+    return ("view", name, meta.shape, meta.strides, meta.offset - base.meta.offset, value.requires_grad, calls, stale, None)
 
 
 def _nearest(value: FakeTensor, places: dict[Any, int]) -> int | None:

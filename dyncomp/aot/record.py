@@ -20,7 +20,7 @@ from torch.autograd.graph import GradientEdge
 
 from dyncomp._frame import _exec
 from dyncomp.aot.casts import Casts, cached_dtypes, found_in_cache, remember
-from dyncomp.aot.ends import Ends, ends_of, last_uses
+from dyncomp.aot.ends import Ends, ends_of, uses_of
 from dyncomp.aot.epilogue import check_written, exact_node, writes_to
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.interpret import enter_inputs, flat, interpret, state_restored, typed_errors
@@ -58,7 +58,8 @@ class Recording:
     `watched`: what of it must not be written before a backward; `memory`: of which inputs and raw outputs it keeps the memory.
     `writes`: what version counters rise by, as in `Epilogue`; of what is rebased, `rewrites` says it by input. `early`: positions in `requiring` of
     inputs that are written without a gradient, after all that their gradients come from: where they are views, autograd gives them another
-    node then. `cached`: inputs that are read as casts from autocast's cache (`aot.casts`).
+    node then. `passed`: of inputs that are written with a gradient, which only comes from the write: that of a view goes to its base at once.
+    `cached`: inputs that are read as casts from autocast's cache (`aot.casts`).
     """
 
     recorder: Recorder
@@ -82,6 +83,7 @@ class Recording:
     writes: dict[tuple[str, int], int]
     rewrites: dict[int, int]
     early: list[int]
+    passed: list[int]
     cached: Casts
 
     @property
@@ -133,7 +135,7 @@ def record(
         rewrites = {i: writes.pop(("input", i), 1) for i in written}
         boundary = len(mode.recorder.tape)
         asked = [fake for fake, yes in zip(outputs.raw, outputs.differentiable, strict=True) if yes]
-        early = _read_before_writes(asked, fakes, dict(zip(requiring, sought, strict=True)), written)
+        early, passed = _around_writes(asked, fakes, dict(zip(requiring, sought, strict=True)), written)
         views = outputs.views()
         ends, keeping = ends_of(asked, sought, [(results[place], outputs.has_siblings(place, results[place])) for place in views])
         ends.shown = [(views[number], item) for number, item in ends.shown]
@@ -160,16 +162,24 @@ def record(
     nodes = [track_of(t).node for t in tangents]
     return Recording(
         mode.recorder, env, boundary, fakes, requiring, outputs, raw, rebased, mutations, pattern, nodes, rules, leaf_order, ends,
-        kept, keeping.ends, watched, memory, writes, rewrites, early, cached,
+        kept, keeping.ends, watched, memory, writes, rewrites, early, passed, cached,
     )  # fmt: skip
 
 
-def _read_before_writes(results: list[FakeTensor], fakes: list[Any], sought: dict[int, Any], rebased: list[int]) -> list[int]:
+def _around_writes(results: list[FakeTensor], fakes: list[Any], sought: dict[int, Any], rebased: list[int]) -> tuple[list[int], list[int]]:
+    """`Recording.early` and `passed`."""
+    early, passed = [], []
     edges = {place: (edge.node, index) for place, (index, edge) in enumerate(sought.items()) if isinstance(edge, GradientEdge)}
-    counted = {place: (node, track_of(fakes[index]).writes.since) for place, (node, index) in edges.items() if index not in rebased}
-    written = {place: (node, since) for place, (node, since) in counted.items() if since is not None}
-    uses = last_uses(results, [node for node, _ in written.values()]) if written else {}
-    return [place for place, (node, since) in written.items() if uses.get(node, -1) < since]
+    written = {place: (node, index) for place, (node, index) in edges.items() if track_of(fakes[index]).writes.since is not None}
+    uses = uses_of(results, [node for node, _ in written.values()]) if written else {}
+    for place, (node, index) in written.items():
+        since = track_of(fakes[index]).writes.since
+        assert since is not None
+        if index not in rebased and all(number < since for number, _ in uses[node]):
+            early.append(place)
+        if index in rebased and all(number >= since - 1 and edge == 0 for number, edge in uses[node]):
+            passed.append(place)  # the first edge of a node that writes leads to what was there before
+    return early, passed
 
 
 def _leaf_order(outputs: list[FakeTensor], requiring: list[FakeTensor]) -> list[int]:

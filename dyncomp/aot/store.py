@@ -75,13 +75,16 @@ class Writes:
 
 
 class Track:
-    """A tensor as a chain of views of a store, and the node of its value as of `version`; `writes`: its version counter."""
+    """A tensor as a chain of views of a store, and the node of its value as of `version`; `writes`: its version counter, which stood at
+    `born` when the tensor was made.
+    """
 
-    __slots__ = ("store", "chain", "version", "node", "writes")
+    __slots__ = ("store", "chain", "version", "node", "writes", "born")
 
     def __init__(self, store: Store, chain: tuple[ViewStep, ...], node: Node, writes: Writes | None = None):
         self.store, self.chain, self.version, self.node = store, chain, store.version, node
         self.writes = Writes() if writes is None else writes
+        self.born = self.writes.count
 
 
 def track_of(fake: FakeTensor) -> Track:

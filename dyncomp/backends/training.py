@@ -123,6 +123,7 @@ class _Trainer:
             held=joint.held,
             originals=joint.originals,
             early=joint.early,
+            passed=joint.passed,
             **_ends(joint, len(differentiable)),
             likely=[joint.pattern[k] for k in differentiable],
             leaf_order=joint.leaf_orders[joint.pattern],

@@ -31,6 +31,10 @@ def check_supported(tensor: torch.Tensor) -> None:
         raise UnsupportedTensor("tensor", "a dual tensor of forward-mode differentiation")
     if tensor.is_conj() or tensor.is_neg():
         raise UnsupportedTensor("tensor", "a lazy conjugate or negative view")
+    try:
+        _ = tensor.is_leaf  # of a view whose memory was written autograd makes the node now, or refuses to
+    except RuntimeError as error:
+        raise UnsupportedTensor("tensor", f"a view that autograd refuses to use: {error}") from error
 
 
 def meta_of_real(tensor: torch.Tensor) -> TensorMeta:

@@ -25,6 +25,8 @@ cdef extern from "executor/history.h" namespace "dyncomp::executor":
     object kept_by_history(object steps, object objects, object readers)
     bint release_history(object steps) except False
     object c_release_node "dyncomp::executor::release_node"(object node)
+    object c_lead_on "dyncomp::executor::lead_on"(object tensor, object other)
+    object c_set_history "dyncomp::executor::set_history"(object tensor, object other)
     object retain_history(object steps, Py_ssize_t index, Py_ssize_t place, object gradient)
 
 cdef extern from "executor/casts.h" namespace "dyncomp::executor":
@@ -186,6 +188,16 @@ def backward_release(steps):
 def release_node(node):
     """Lets a node of torch's own (a `grad_fn`) free what it keeps, as after a backward."""
     c_release_node(node)
+
+
+def lead_on(tensor, other):
+    """What comes to the node of `tensor`, which has one result, goes on to that of `other`, a tensor like the one it led to; None: nowhere."""
+    c_lead_on(tensor, other)
+
+
+def set_history(tensor, other):
+    """Gives `tensor` the place in autograd's graph of `other`; that of a view only holds until its memory is written."""
+    c_set_history(tensor, other)
 
 
 def backward_retain(steps, index, place, gradient):

@@ -43,14 +43,15 @@ std::size_t* place_of(torch::autograd::FunctionPreHook& hook) {
                                                                     : nullptr;
 }
 
-// From a node with one result to where that result is now.
-void move_hooks(Node& from, const Edge& to) {
+// The hooks for one result of a node, to where that result is now.
+void move_hooks(Node& from, uint32_t result, const Edge& to) {
   auto place = [&](torch::autograd::FunctionPreHook& hook) {
     std::size_t* place = place_of(hook);
-    if (place != nullptr) {
+    bool moves = place == nullptr ? to.input_nr == 0 && from.num_inputs() == 1 : *place == result;
+    if (moves && place != nullptr) {
       *place = to.input_nr;
     }
-    return place != nullptr || to.input_nr == 0;
+    return moves;
   };
   auto& hooks = from.tensor_pre_hooks();
   for (auto hook = hooks.begin(); hook != hooks.end();) {
@@ -61,10 +62,11 @@ void move_hooks(Node& from, const Edge& to) {
     to.function->add_tensor_pre_hook(std::move(*hook));
     hook = hooks.erase(hook);
   }
-  if (auto kept = from.retains_grad_hooks().find(0); kept != from.retains_grad_hooks().end() && place(*kept->second)) {
-    to.function->add_retains_grad_hook(from.pop_retains_grad_hook(0), static_cast<int>(to.input_nr));
+  auto number = static_cast<int>(result);
+  if (auto kept = from.retains_grad_hooks().find(number); kept != from.retains_grad_hooks().end() && place(*kept->second)) {
+    to.function->add_retains_grad_hook(from.pop_retains_grad_hook(number), static_cast<int>(to.input_nr));
   }
-  if (to.function->num_inputs() != 1) {
+  if (to.function->num_inputs() != 1 || from.num_inputs() != 1) {
     return;  // hooks on nodes take the gradients of all results
   }
   for (auto& hook : std::exchange(from.pre_hooks(), {})) {
@@ -75,6 +77,37 @@ void move_hooks(Node& from, const Edge& to) {
   }
 }
 
+// Hooks of a view that keeps its own node, for gradients that come to its place in eager's graph.
+class HooksOfView : public torch::autograd::FunctionPreHook {
+ public:
+  HooksOfView(Edge view, uint32_t result) : view_(std::move(view)), result_(result) {}
+
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+    torch::autograd::variable_list changed = gradients;
+    at::Tensor& own = changed.at(result_);
+    if (!own.defined()) {
+      return changed;
+    }
+    Node& node = *view_.function;
+    torch::autograd::variable_list one(node.num_inputs());
+    one.at(view_.input_nr) = own;
+    for (const auto& hook : node.tensor_pre_hooks()) {
+      if (std::size_t* place = place_of(*hook); place != nullptr && *place == view_.input_nr) {
+        one = (*hook)(one);
+      }
+    }
+    if (auto kept = node.retains_grad_hooks().find(static_cast<int>(view_.input_nr)); kept != node.retains_grad_hooks().end()) {
+      one = (*kept->second)(one);
+    }
+    own = one.at(view_.input_nr);
+    return changed;
+  }
+
+ private:
+  Edge view_;
+  uint32_t result_;
+};
+
 }  // namespace
 
 void CompiledCall::set_result(std::size_t end, const at::Tensor& tensor) {
@@ -82,8 +115,8 @@ void CompiledCall::set_result(std::size_t end, const at::Tensor& tensor) {
   results_[end].emplace(tensor.getIntrusivePtr());
 }
 
-// A view is put into eager's history where nothing but the call's own results knows its node: of what was made of the view before,
-// gradients go on to come to that node.
+// A view is put into eager's history where nothing but the call's own results knows its node. Of what was made of the view before,
+// gradients go on to come to that node, so there the view stays, and its hooks see what comes to either place.
 void CompiledCall::adopt_views(const std::vector<std::pair<Weak, Edge>>& views) const {
   std::vector<std::pair<at::Tensor, Edge>> found;
   std::map<const Node*, std::size_t> known;  // by node, how many of the call's own results and nodes know it
@@ -91,8 +124,7 @@ void CompiledCall::adopt_views(const std::vector<std::pair<Weak, Edge>>& views) 
     auto result = weak.lock();
     at::Tensor view = result ? at::Tensor(std::move(result)) : at::Tensor();
     const Node* node = view.defined() ? torch::autograd::impl::grad_fn_unsafe(view) : nullptr;
-    auto is_its_own = [&](const Gate& gate) { return gate.first == node; };
-    if (node != nullptr && std::any_of(gates_.begin() + static_cast<std::ptrdiff_t>(entries_.size()), gates_.end(), is_its_own)) {
+    if (node != nullptr && std::find(gates_.begin() + static_cast<std::ptrdiff_t>(entries_.size()), gates_.end(), node) != gates_.end()) {
       ++known[node];
       found.emplace_back(std::move(view), edge);
     }
@@ -112,13 +144,22 @@ void CompiledCall::adopt_views(const std::vector<std::pair<Weak, Edge>>& views) 
       count(static_cast<const CompiledBackward*>(entry)->own_edges());
     }
   }
-  auto is_free = [&](const at::Tensor& view) {
-    Node* node = torch::autograd::impl::grad_fn_unsafe(view);
-    return references(node) == known[node] && node->tensor_pre_hooks().empty() && node->retains_grad_hooks().empty();
-  };
-  found.erase(std::remove_if(found.begin(), found.end(), [&](const auto& one) { return !is_free(one.first); }), found.end());
+  using Ref = CompiledBackward::Ref;
+  std::vector<bool> free;
   for (const auto& [view, edge] : found) {
-    torch::autograd::impl::set_gradient_edge(view, edge);
+    Node* node = torch::autograd::impl::grad_fn_unsafe(view);
+    free.push_back(references(node) == known[node]);
+  }
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const auto& [view, edge] = found[i];
+    Ref node = alive(torch::autograd::impl::grad_fn_unsafe(view));  // not asked of autograd: it may refuse a view whose base was written since
+    Edge own(std::move(node), static_cast<uint32_t>(view.output_nr()));
+    if (free[i]) {
+      move_hooks(*own.function, own.input_nr, edge);
+      torch::autograd::impl::set_gradient_edge(view, edge);
+    } else {
+      edge.function->add_tensor_pre_hook(std::make_unique<HooksOfView>(own, edge.input_nr));
+    }
   }
 }
 
@@ -153,7 +194,7 @@ void CompiledCall::follow(const py::tuple& ends, const py::object& close) {
     }
     for (const Way& way : ways) {
       static_cast<CompiledBackward*>(way.node.get())->follow(way.edge);
-      move_hooks(*way.node, way.edge);
+      move_hooks(*way.node, 0, way.edge);
       if (auto result = way.result->lock()) {
         at::Tensor tensor(std::move(result));
         if (torch::autograd::impl::grad_fn_unsafe(tensor) == way.node.get()) {

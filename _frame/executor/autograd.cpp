@@ -205,6 +205,9 @@ CompiledCall::Gradients CompiledCall::leave(const Node& node, std::size_t number
 // Where the gradient of an input goes that is at `place` in `requiring`; none if nobody leads there any more.
 torch::autograd::Edge CompiledCall::edge_to(std::size_t place) const {
   std::lock_guard lock(runs_mutex_);
+  if (!places_.empty() && places_[place].function) {
+    return places_[place];
+  }
   if (training_->single) {
     auto node = entries_[0] != nullptr ? alive(const_cast<Node*>(entries_[0])) : CompiledBackward::Ref();
     return node && !static_cast<const CompiledBackward*>(entries_[0])->is_followed() ? node->next_edge(place) : torch::autograd::Edge();

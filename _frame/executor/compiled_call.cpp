@@ -60,6 +60,22 @@ bool fits(const Backward& backward, const std::vector<at::Tensor>& gradients) {
   return true;
 }
 
+// Whether the layouts of the backward have memory for each element.
+bool can_be_copied_to(const Backward& backward, const std::vector<at::Tensor>& gradients) {
+  std::size_t position = 0;
+  for (const at::Tensor& gradient : gradients) {
+    if (gradient.defined()) {
+      const Layout& layout = backward.layouts[position++];
+      for (std::size_t d = 0; !layout.ordered && d < layout.strides.size(); ++d) {
+        if (layout.strides[d] == 0 && gradient.sizes()[d] > 1) {
+          return false;
+        }
+      }
+    }
+  }
+  return true;
+}
+
 py::tuple strides_of_all(const std::vector<at::Tensor>& gradients) {
   py::list all;
   for (const at::Tensor& gradient : gradients) {
@@ -261,19 +277,21 @@ const Backward* CompiledCall::prepare(const std::vector<bool>& pattern, Bits wan
   }
   uint64_t autocast = autocast_state();
   const auto& ready = training_->backwards;
+  bool enough = false;
   auto find = [&]() -> const Backward* {
     int others = 0;
     const Backward* first = nullptr;
     for (const Backward& one : ready) {
       if (one.pattern == pattern && one.autocast == autocast && one.wanted == wanted) {
-        if (training_->sized || fits(one, gradients)) {
+        if (fits(one, gradients)) {
           return &one;
         }
-        first = first == nullptr ? &one : first;
+        first = first == nullptr && can_be_copied_to(one, gradients) ? &one : first;
         ++others;
       }
     }
-    return others >= kMostLayouts ? first : nullptr;
+    enough = others >= kMostLayouts;
+    return enough ? first : nullptr;
   };
   if (const Backward* found = find()) {
     return found;
@@ -289,7 +307,7 @@ const Backward* CompiledCall::prepare(const std::vector<bool>& pattern, Bits wan
     }
     part = flags(some);
   }
-  py::tuple outputs = flags(pattern), laid = strides_of_all(gradients);
+  py::object outputs = flags(pattern), laid = enough ? py::object(py::none()) : py::object(strides_of_all(gradients));
   PyObject* arguments[] = {outputs.ptr(), part.ptr(), laid.ptr()};
   py::object made = checked(PyObject_Vectorcall(training_->prepare.get(), arguments, 3, nullptr));
   if (made.is_none()) {

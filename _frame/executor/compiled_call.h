@@ -39,12 +39,15 @@ class CompiledCall : public std::enable_shared_from_this<CompiledCall> {
   Gradients pass_by(int place, const at::Tensor& gradient);
   // The gradients of an exit's inputs, for those of its outputs.
   Gradients leave(const torch::autograd::Node& node, std::size_t exit, Gradients&& gradients);
+  // By position in `requiring` where inputs in `Training::viewed` were in the history before the call wrote them, or empty: gradients of
+  // gradients may go there though no gradient does.
+  void set_places(std::vector<torch::autograd::Edge> places) { places_ = std::move(places); }
   void set_exit(std::size_t exit, const torch::autograd::Node* node);
   void set_entry(int place, const torch::autograd::Node* node);
-  // Where an end that is no plain raw output can be looked at: at its own node, or at that of its base (or null). What passes by the end
-  // keeps them.
   void set_result(std::size_t end, const at::Tensor& tensor);
-  void set_gate(int end, const torch::autograd::Node* own, const torch::autograd::Node* base);
+  // Where an end that is no plain raw output can be looked at: at the node of the view, or of the base where that was written. What passes
+  // by the end keeps it.
+  void set_gate(int end, const torch::autograd::Node* node);
   // No backward will come from this output any more.
   void end_output(int place);
 
@@ -100,6 +103,7 @@ class CompiledCall : public std::enable_shared_from_this<CompiledCall> {
   Gradients run(Asked& asked, const std::vector<bool>& pattern, const Bits& keepers);
   Gradients rerun(const Asked& asked, bool create_graph);
   // The inputs of a call that runs again; where one is gone or was written, zeros with its place in the history, at an index in `missing`.
+  // After them, for each in `Training::viewed`, the same with the place of its base, and with that of its node after the call.
   std::vector<at::Tensor> inputs_again(std::vector<int>& missing) const;
   torch::autograd::Edge edge_to(std::size_t place) const;
   at::Tensor input_now(std::size_t index) const;
@@ -131,6 +135,7 @@ class CompiledCall : public std::enable_shared_from_this<CompiledCall> {
   // For a backward that is itself differentiated: those that it cannot do without, and all as long as somebody else has them.
   std::vector<at::Tensor> inputs_;
   std::vector<std::optional<Weak>> seen_;
+  std::vector<torch::autograd::Edge> places_;
   std::vector<at::Tensor> originals_;  // as before the call, where it writes them and running it again needs that; or empty
   std::vector<PlacedNumber> numbers_;  // those among the inputs
   std::vector<uint32_t> versions_;
@@ -150,9 +155,8 @@ class CompiledCall : public std::enable_shared_from_this<CompiledCall> {
 
   mutable std::mutex runs_mutex_;
   std::vector<const torch::autograd::Node*> exits_, entries_;  // the nodes; null where there is none any more
-  using Gate = std::pair<const torch::autograd::Node*, const torch::autograd::Node*>;
   std::vector<std::optional<Weak>> results_;  // by end, what the user has
-  std::vector<Gate> gates_;  // by end, see `set_gate`; empty where all ends are plain
+  std::vector<const torch::autograd::Node*> gates_;  // by end, see `set_gate`; empty where all ends are plain
   std::vector<std::pair<int, std::weak_ptr<Run>>> runs_;       // by graph task, which owns them
 };
 

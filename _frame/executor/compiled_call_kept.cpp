@@ -161,6 +161,7 @@ void CompiledCall::free_what_nothing_needs() {
   }
   std::vector<torch::autograd::SavedVariable> dead;  // it goes last: what it ends may come back here
   std::vector<at::Tensor> inputs;
+  std::vector<torch::autograd::Edge> places;
   bool some_left = false;
   for (std::size_t i = 0; i < saved_.size(); ++i) {
     if (gone[i] && !gone_[i]) {
@@ -174,6 +175,7 @@ void CompiledCall::free_what_nothing_needs() {
     inputs = std::exchange(inputs_, std::vector<at::Tensor>(inputs_.size()));
     originals_.clear();  // memory of this call alone
     generator_state_.reset();
+    places = std::exchange(places_, {});
     kept_ = some_left;
   }
 }
@@ -196,6 +198,7 @@ at::Tensor CompiledCall::input_now(std::size_t index) const {
 std::vector<at::Tensor> CompiledCall::inputs_again(std::vector<int>& missing) const {
   std::vector<at::Tensor> inputs;
   std::vector<int> apart;  // tensors that have no history yet
+  const std::vector<int>& viewed = training_->viewed;
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     if (!originals_.empty() && originals_[i].defined()) {
       inputs.push_back(originals_[i].detach());
@@ -222,16 +225,29 @@ std::vector<at::Tensor> CompiledCall::inputs_again(std::vector<int>& missing) co
       missing.push_back(static_cast<int>(i));
       apart.push_back(static_cast<int>(i));
     }
+    bool is_apart = !apart.empty() && apart.back() == static_cast<int>(i);
+    if (!is_apart && std::find(viewed.begin(), viewed.end(), static_cast<int>(i)) != viewed.end()) {
+      input = input.detach();  // its history is another since
+      apart.push_back(static_cast<int>(i));
+    }
     inputs.push_back(std::move(input));
+  }
+  for (int index : viewed) {
+    inputs.push_back(inputs[index].detach());
+    inputs.push_back(inputs[index].detach());
   }
   for (std::size_t place = 0; place < training_->requiring.size(); ++place) {
     int index = training_->requiring[place];
-    if (std::find(apart.begin(), apart.end(), index) != apart.end()) {
-      if (torch::autograd::Edge edge = edge_to(place); edge.function) {
-        torch::autograd::impl::set_gradient_edge(inputs[index], std::move(edge));
-      } else {
-        inputs[index].requires_grad_();
-      }
+    if (std::find(apart.begin(), apart.end(), index) == apart.end()) {
+      continue;
+    }
+    auto number = inputs_.size() + 2 * static_cast<std::size_t>(std::find(viewed.begin(), viewed.end(), index) - viewed.begin());
+    Side side = training_->sides[place];
+    at::Tensor& input = inputs[side == Side::kOwn ? static_cast<std::size_t>(index) : side == Side::kBase ? number : number + 1];
+    if (torch::autograd::Edge edge = edge_to(place); edge.function) {
+      torch::autograd::impl::set_gradient_edge(input, std::move(edge));
+    } else {
+      input.requires_grad_();
     }
   }
   return inputs;

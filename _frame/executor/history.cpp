@@ -376,6 +376,24 @@ PyObject* release_node(PyObject* node) {
   END_HANDLE_TH_ERRORS
 }
 
+PyObject* set_history(PyObject* tensor, PyObject* other) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(THPVariable_Check(tensor) && THPVariable_Check(other), "set_history takes two tensors");
+  torch::autograd::impl::set_gradient_edge(THPVariable_Unpack(tensor), torch::autograd::impl::gradient_edge(THPVariable_Unpack(other)));
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* lead_on(PyObject* tensor, PyObject* other) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(THPVariable_Check(tensor) && (other == Py_None || THPVariable_Check(other)), "lead_on takes a tensor, and another or None");
+  const auto& node = THPVariable_Unpack(tensor).grad_fn();
+  TORCH_CHECK(node && node->num_outputs() == 1, "dyncomp: a tensor whose node does not lead to one other");
+  node->next_edges().at(0) = other == Py_None ? Edge() : torch::autograd::impl::gradient_edge(THPVariable_Unpack(other));
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
 bool release_history(PyObject* steps) {
   auto* found = static_cast<Visits*>(PyCapsule_GetPointer(steps, kCapsule));
   if (found == nullptr) {

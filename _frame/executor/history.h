@@ -24,6 +24,10 @@ PyObject* kept_by_history(PyObject* steps, PyObject* objects, PyObject* readers)
 bool release_history(PyObject* steps);
 // release_node(grad_fn) of `_exec`: frees what one node keeps; a new reference to None, or nullptr.
 PyObject* release_node(PyObject* node);
+// lead_on(tensor, other) of `_exec`; a new reference to None, or nullptr with an exception set. See exec.pyx.
+PyObject* lead_on(PyObject* tensor, PyObject* other);
+// set_history(tensor, other) of `_exec`; a new reference to None, or nullptr with an exception set. See exec.pyx.
+PyObject* set_history(PyObject* tensor, PyObject* other);
 // Adds a gradient of node `index` to the `grad` of its result number `place`, if that retains it; a new reference to None, or nullptr.
 PyObject* retain_history(PyObject* steps, Py_ssize_t index, Py_ssize_t place, PyObject* gradient);
 

@@ -3,6 +3,7 @@
 //   h = f(x); y = g(h); return h, y            y -> h -> x: a gradient of y passes by h, whose hooks see it, as does autograd.grad(y, h)
 //   t = h.t(); y = g(t); return t, y           y -> t -> h -> x, where t is a view
 //   x = b[0]; x.mul_(2); y = g(x); return y    y -> x -> b, where the input x is a view of b, and written
+//   x = b[0]; v = x.t(); x.mul_(2); return v@v   y -> b: what is made of another view does not pass by x
 //
 // The compiled backward computes the gradient of x from that of y at once, and the node of y hands nothing to the node of h. Where h has
 // hooks, keeps its gradient or is asked for, the backward that runs goes from result to result in eager's history of the call.
@@ -47,8 +48,7 @@ std::vector<const Node*> CompiledCall::passed_by(int place) const {
       continue;
     }
     met[end] = true;
-    Gate gate = gates_.empty() ? Gate() : gates_[end];
-    for (const Node* node : {gate.first, gate.second, end < entries_.size() ? entries_[end] : nullptr}) {
+    for (const Node* node : {gates_.empty() ? nullptr : gates_[end], end < entries_.size() ? entries_[end] : nullptr}) {
       if (node != nullptr) {
         nodes.push_back(node);
       }
@@ -58,9 +58,9 @@ std::vector<const Node*> CompiledCall::passed_by(int place) const {
   return nodes;
 }
 
-void CompiledCall::set_gate(int end, const Node* own, const Node* base) {
+void CompiledCall::set_gate(int end, const Node* node) {
   gates_.resize(training_->through.size());
-  gates_[end] = {own, base};
+  gates_[end] = node;
 }
 
 // Whether the backward that has come to the output at `place` first passes by a result that somebody looks at.
@@ -84,12 +84,18 @@ void CompiledCall::open_cut(Run& run) {
     return;
   }
   bool create_graph = at::GradMode::is_enabled();
-  for (std::size_t end = 0; create_graph && end < gates_.size(); ++end) {  // gradients of gradients would not come to these nodes
-    for (const Node* node : {gates_[end].first, gates_[end].second}) {
-      TORCH_CHECK(node == nullptr || !(has_hooks(const_cast<Node&>(*node)) || (end < entries_.size() && is_asked_for(node))),
-                  "dyncomp: with create_graph=True there can be no hooks on a view, and no looks at a written view, that other results of the same "
-                  "compiled call are made of. Wrap the function in dyncomp.disable, or compile its parts apart.");
+  std::vector<bool> passed(training_->through.size());
+  for (const std::vector<int>& others : training_->through) {
+    for (int end : others) {
+      passed[end] = true;
     }
+  }
+  for (std::size_t end = 0; create_graph && end < gates_.size(); ++end) {  // gradients of gradients would not come to these nodes
+    const Node* node = gates_[end];
+    bool written = end < entries_.size() || training_->shown[end - entries_.size()].input;
+    TORCH_CHECK(!written || !passed[end] || node == nullptr || !(has_hooks(const_cast<Node&>(*node)) || is_asked_for(node)),
+                "dyncomp: with create_graph=True nobody can look (by hooks, retain_grad or autograd.grad) at a view that the compiled call has written and "
+                "that other results of it are made of. Wrap the function in dyncomp.disable, or compile its parts apart.");
   }
   TORCH_CHECK(!(spent_ && holds_all()), torch::autograd::ERR_BACKWARD_TWICE);
   std::vector<int> missing;

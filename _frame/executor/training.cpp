@@ -60,8 +60,12 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   const TrainingPtr& training = plan_of(self)->training;
   if (training && training.use_count() == 1) {
-    for (const SharedObject* object : {&training->forward, &training->original, &training->prepare, &training->rerun, &training->kept}) {
+    for (const SharedObject* object : {&training->forward, &training->original, &training->prepare, &training->rerun, &training->cut, &training->for_views,
+                                       &training->kept}) {
       Py_VISIT(object->get());
+    }
+    for (const auto& [viewed, variant] : training->variants) {
+      Py_VISIT(variant.get());
     }
     for (const Backward& backward : training->backwards) {
       Py_VISIT(backward.call.get());

@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -110,6 +111,19 @@ struct Watched {
   bool itself;         // the very input is kept: what made it is told by its history
 };
 
+// Where the gradient of an input goes. One that is a view and that the call writes may have several: its node of before the call, its base
+// at once (what is made of another view of that, or of what was there before a write, does not pass by the input), its node of after it.
+enum class Side : char { kOwn, kBase, kAfter };
+
+// When an input is written through itself, and not through another view of it.
+enum class Itself : char { kNever, kEarlier, kLast };
+
+// A view whose history may be looked at: an output, or an input that the call has written; which result of its node (-1: its own).
+struct Shown {
+  bool input;
+  int index, item;
+};
+
 // Inputs (positions in `requiring`) that are reached from the same differentiable outputs.
 struct Exit {
   std::vector<int> inputs, outputs;
@@ -119,9 +133,10 @@ struct Training {
   int inputs = 0, raw = 0;
   bool draws = false;                // the forward moves the default generator
   bool writes = false;               // the forward writes an input
-  std::vector<int> requiring;        // inputs that get a gradient
-  std::vector<int> early;            // positions in `requiring` of those whose place in the history is taken before the forward, which writes them
-  std::vector<int> passed;           // and of written ones whose gradient, where they are views, goes to their base at once: it only comes from the write
+  std::vector<int> requiring;        // inputs that get a gradient; those with several sides more than once
+  std::vector<Side> sides;           // by position in `requiring`
+  std::vector<int> viewed;           // inputs that the call writes, in order, which this program takes for views; the others are none
+  std::vector<int> may_be_viewed;    // inputs that could be such
   std::vector<int> differentiable;   // raw outputs that a gradient comes in for
   std::vector<SavedValue> saved;
   std::vector<bool> written;         // inputs that the forward writes
@@ -129,6 +144,7 @@ struct Training {
   bool rebases = false;
   std::vector<uint32_t> times;       // by input that is such a one: how often eager writes it, as its version counter tells
   std::vector<bool> moved;           // by input: it is such a one
+  std::vector<Itself> itself;        // by such an input
   bool sized = false;                // sizes vary, and backwards read them off all that they are given
   std::vector<bool> held;            // by input: `rerun` needs it, so it lives as long as the call
   std::vector<bool> originals;       // by input: `rerun` needs its value before the call wrote it
@@ -138,10 +154,10 @@ struct Training {
   std::vector<Watched> watched;      // in the order in which eager's backward comes to it
   std::vector<Bits> reach;           // by differentiable raw output: the positions in `requiring` that its history leads to
   std::vector<Exit> exits;           // the inputs that are reached at all; what eager comes to first is first
-  std::vector<int> output_order;     // positions in `differentiable`, oldest first
-  // Where histories may be looked at: the differentiable raw outputs are such ends, and then what made the views at these outputs, with
-  // which of its results is meant (-1: the view).
-  std::vector<std::pair<int, int>> shown;
+  std::vector<int> output_order;     // the differentiable raw outputs, and of `shown` the outputs, by their numbers as ends; oldest first
+  // Where histories may be looked at: the differentiable raw outputs are such ends, and then these. The new value of an input in `viewed`
+  // is the part of the base that it looks at.
+  std::vector<Shown> shown;
   // By end: the ends that its history comes to first. In eager a gradient passes by them, where hooks and `autograd.grad` may see it.
   std::vector<std::vector<int>> through;
   uint64_t depth = 0;                // how many nodes of eager's may lie between a result and the inputs
@@ -152,13 +168,17 @@ struct Training {
   std::vector<bool> likely;          // by differentiable raw output: the likely backward has a gradient for it
   std::vector<int> leaf_order;       // positions in `requiring` of the leaves, as eager's likely backward comes to them
   std::vector<TrainingOutput> outputs;
+  std::size_t returned = 0;          // so many of them are the user's; the others are views that these are made of
   SharedObject forward;              // (*inputs) -> (*raw outputs, *values to keep)
   SharedObject original;             // (*inputs) -> outputs, for inputs that share memory with a written one
   SharedObject prepare;              // (pattern) -> (call, strides | ("order", dimensions) for each gradient), or None: use `rerun`
   SharedObject rerun;                // (inputs, gradients, generator state, create_graph, retain_graph, wanted, what is kept) -> gradients
   SharedObject cut;                  // (inputs, generator state, what is kept) -> (to results, to inputs), see inner_results.cpp
+  SharedObject for_views;            // (inputs in `viewed`) -> what runs then: the same program for such, as a plan, or the original
   SharedObject kept;
-  mutable std::deque<Backward> backwards;  // guarded by the interpreter's lock; a new one leaves the others in place
+  // Guarded by the interpreter's lock; a new one leaves the others in place.
+  mutable std::deque<Backward> backwards;
+  mutable std::deque<std::pair<std::vector<int>, SharedObject>> variants;  // by `viewed`, what `for_views` gave
 };
 
 // What a call was given, or what its forward returned: tensors, undefined where there is a number.

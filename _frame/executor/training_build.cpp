@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include <torch/csrc/utils/pybind.h>
@@ -144,10 +145,11 @@ void check(const Training& training, int values) {
   for (const Seen& one : training.seen) {
     check_index(one.index, one.input ? training.inputs : training.raw, one.input ? "input" : "raw output");
   }
-  for (const std::vector<int>* places : {&training.early, &training.passed}) {
-    for (int place : *places) {
-      check_index(place, training.requiring.size(), "input with a gradient");
-    }
+  for (int index : training.viewed) {
+    check_index(index, training.inputs, "input");
+  }
+  if (training.sides.size() != training.requiring.size()) {
+    throw py::value_error("a training plan knows of each gradient of an input where it goes");
   }
   for (int place : training.leaf_order) {
     check_index(place, training.requiring.size(), "input with a gradient");
@@ -155,21 +157,27 @@ void check(const Training& training, int values) {
   if (training.likely.size() != training.differentiable.size()) {
     throw py::value_error("a training plan knows of each differentiable output whether it is likely to get a gradient");
   }
-  if (training.reach.size() != training.differentiable.size() || training.output_order.size() != training.differentiable.size()) {
+  if (training.reach.size() != training.differentiable.size() || training.output_order.size() < training.differentiable.size()) {
     throw py::value_error("a training plan knows of each differentiable output which inputs it leads to, and when it was made");
   }
-  for (int place : training.output_order) {
-    check_index(place, training.differentiable.size(), "differentiable output");
+  for (int end : training.output_order) {
+    check_index(end, training.through.size(), "end of a history");
+    if (auto place = static_cast<std::size_t>(end); place >= training.differentiable.size() && training.shown[place - training.differentiable.size()].input) {
+      throw py::value_error("inputs are not made by a training plan");
+    }
   }
+  check_index(static_cast<int>(training.returned), training.outputs.size() + 1, "output");
   if (training.readers.size() != training.saved.size() || training.last_needs.size() != training.saved.size()) {
     throw py::value_error("a training plan knows of each saved value who reads it");
   }
   for (const SavedValue& one : training.saved) {
     check_index(one.index, one.input ? training.inputs : values, one.input ? "input" : "value");
   }
-  for (auto [output, item] : training.shown) {
-    check_index(output, training.outputs.size(), "output");
-    check_view(training, output);
+  for (const Shown& one : training.shown) {
+    check_index(one.index, one.input ? training.inputs : training.outputs.size(), one.input ? "input" : "output");
+    if (!one.input) {
+      check_view(training, one.index);
+    }
   }
   for (std::size_t i = 0; i < training.outputs.size(); ++i) {
     const TrainingOutput& rule = training.outputs[i];
@@ -195,6 +203,17 @@ void check(const Training& training, int values) {
       }
     }
   }
+}
+
+std::vector<Side> read_sides(PyObject* given) {
+  std::vector<Side> sides;
+  for (const std::string& name : py::cast<std::vector<std::string>>(py::handle(given))) {
+    if (name != "own" && name != "base" && name != "after") {
+      throw py::value_error("the gradient of an input goes to its \"own\" node, its \"base\" or its node \"after\" the call, not to " + name);
+    }
+    sides.push_back(name == "own" ? Side::kOwn : name == "base" ? Side::kBase : Side::kAfter);
+  }
+  return sides;
 }
 
 Bits read_bits(py::handle bytes, std::size_t count) { return Bits::from(py::cast<std::string>(bytes), count); }
@@ -263,13 +282,13 @@ std::vector<Exit> exits_of(const Training& training) {
 TrainingPtr read_training(PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"forward", "original", "prepare", "rerun", "inputs", "raw", "values", "requiring", "differentiable",
                                 "saved", "written", "outputs", "draws", "rebased", "repeatable", "watched", "likely", "leaf_order", "reach", "output_order", "keepers",
-                                "readers", "last_needs", "sized", "held", "originals", "early", "passed", "through", "shown", "depth", "cut", nullptr};
+                                "readers", "last_needs", "sized", "held", "originals", "returned", "sides", "viewed", "through", "shown", "depth", "cut", "for_views", nullptr};
   PyObject *forward, *original, *prepare, *rerun, *requiring, *differentiable, *saved, *written, *outputs, *rebased, *watched, *likely, *leaf_order;
-  PyObject *reach, *output_order, *keepers, *readers, *last_needs, *held, *originals, *early, *passed, *through, *shown, *cut;
-  int inputs, raw, values, draws, repeatable, sized, depth;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOOOiiiOOOOOpOpOOOOOOOOpOOOOOOiO:TrainingPlan", const_cast<char**>(names), &forward, &original, &prepare, &rerun,
+  PyObject *reach, *output_order, *keepers, *readers, *last_needs, *held, *originals, *sides, *viewed, *through, *shown, *cut, *for_views;
+  int inputs, raw, values, draws, repeatable, sized, depth, returned;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOOOiiiOOOOOpOpOOOOOOOOpOOiOOOOiOO:TrainingPlan", const_cast<char**>(names), &forward, &original, &prepare, &rerun,
                                    &inputs, &raw, &values, &requiring, &differentiable, &saved, &written, &outputs, &draws, &rebased,
-                                   &repeatable, &watched, &likely, &leaf_order, &reach, &output_order, &keepers, &readers, &last_needs, &sized, &held, &originals, &early, &passed, &through, &shown, &depth, &cut)) {
+                                   &repeatable, &watched, &likely, &leaf_order, &reach, &output_order, &keepers, &readers, &last_needs, &sized, &held, &originals, &returned, &sides, &viewed, &through, &shown, &depth, &cut, &for_views)) {
     throw py::error_already_set();
   }
   auto training = std::make_shared<Training>();
@@ -279,8 +298,8 @@ TrainingPtr read_training(PyObject* args, PyObject* kwargs) {
   training->repeatable = repeatable != 0;
   training->sized = sized != 0;
   training->depth = static_cast<uint64_t>(depth);
-  training->early = py::cast<std::vector<int>>(py::handle(early));
-  training->passed = py::cast<std::vector<int>>(py::handle(passed));
+  training->sides = read_sides(sides);
+  training->viewed = py::cast<std::vector<int>>(py::handle(viewed));
   training->likely = py::cast<std::vector<bool>>(py::handle(likely));
   training->leaf_order = py::cast<std::vector<int>>(py::handle(leaf_order));
   training->requiring = py::cast<std::vector<int>>(py::handle(requiring));
@@ -290,7 +309,9 @@ TrainingPtr read_training(PyObject* args, PyObject* kwargs) {
   }
   training->output_order = py::cast<std::vector<int>>(py::handle(output_order));
   training->through = py::cast<std::vector<std::vector<int>>>(py::handle(through));
-  training->shown = py::cast<std::vector<std::pair<int, int>>>(py::handle(shown));
+  for (const auto& [kind, index, item] : py::cast<std::vector<std::tuple<std::string, int, int>>>(py::handle(shown))) {
+    training->shown.push_back({kind == "input", index, item});
+  }
   training->through.resize(training->differentiable.size() + training->shown.size());
   for (const std::vector<int>& others : training->through) {
     for (int other : others) {
@@ -327,25 +348,36 @@ TrainingPtr read_training(PyObject* args, PyObject* kwargs) {
   training->rebased.resize(static_cast<std::size_t>(raw), -1);
   training->moved.resize(static_cast<std::size_t>(inputs));
   training->times.resize(static_cast<std::size_t>(inputs), 1);
-  for (py::handle one : py::reinterpret_borrow<py::sequence>(rebased)) {  // (input, raw output, how often it is written)
+  training->itself.resize(static_cast<std::size_t>(inputs), Itself::kLast);
+  for (py::handle one : py::reinterpret_borrow<py::sequence>(rebased)) {  // (input, raw output, how often it is written, when through itself)
     py::tuple parts = py::cast<py::tuple>(one);
     int input = parts[0].cast<int>(), value = parts[1].cast<int>();
     check_index(input, training->written.size(), "input");
     check_index(value, training->rebased.size(), "raw output");
     training->rebased[value] = input;
     training->times[input] = parts.size() > 2 ? parts[2].cast<uint32_t>() : 1;
+    std::string itself = parts.size() > 3 ? parts[3].cast<std::string>() : "last";
+    training->itself[input] = itself == "never" ? Itself::kNever : itself == "earlier" ? Itself::kEarlier : Itself::kLast;
     training->moved[input] = training->rebases = true;
   }
   py::tuple rules = py::tuple(py::reinterpret_borrow<py::object>(outputs));
   for (py::handle rule : rules) {
     training->outputs.push_back(read_output(rule.cast<py::tuple>()));
   }
+  training->returned = static_cast<std::size_t>(returned);
   training->kept = SharedObject(rules.ptr());
   training->forward = SharedObject(forward);
   training->original = SharedObject(original);
   training->prepare = SharedObject(prepare);
   training->rerun = SharedObject(rerun);
   training->cut = SharedObject(cut);
+  training->for_views = SharedObject(for_views);
+  for (std::size_t i = 0; i < training->written.size(); ++i) {
+    auto found = std::find(training->requiring.begin(), training->requiring.end(), static_cast<int>(i));
+    if (training->written[i] && (training->moved[i] || found != training->requiring.end())) {
+      training->may_be_viewed.push_back(static_cast<int>(i));
+    }
+  }
   check(*training, values);
   training->exits = exits_of(*training);
   return training;

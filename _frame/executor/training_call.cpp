@@ -1,4 +1,5 @@
 // One call of a training plan: the forward runs below autograd, or the program itself where the graph does not hold.
+#include <algorithm>
 #include <mutex>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -69,8 +70,41 @@ bool may_be_written(const Training& training, const std::vector<at::Tensor>& inp
   return true;
 }
 
-PyObject* run_original(const Training& training, PyObject* const* args, Py_ssize_t count) {
-  PyObject* result = PyObject_Vectorcall(training.original.get(), args, static_cast<std::size_t>(count), nullptr);
+// The inputs that the call writes and that are views: to autograd such a write is one to their base.
+std::vector<int> written_views(const Training& training, const std::vector<at::Tensor>& inputs) {
+  std::vector<int> found;
+  for (int index : training.may_be_viewed) {
+    const at::Tensor& input = inputs[index];
+    if (input.is_view() && (training.moved[index] || (input.requires_grad() && !input.is_leaf()))) {
+      found.push_back(index);
+    }
+  }
+  return found;
+}
+
+// What runs where these inputs are such views.
+py::object variant_for(const Training& training, const std::vector<int>& viewed) {
+  auto find = [&] {
+    return std::find_if(training.variants.begin(), training.variants.end(), [&](const auto& one) { return one.first == viewed; });
+  };
+  if (auto known = find(); known != training.variants.end()) {
+    return py::reinterpret_borrow<py::object>(known->second.get());
+  }
+  py::object given = py::tuple(py::cast(viewed));
+  PyObject* arguments[] = {given.ptr()};
+  PyObject* made = PyObject_Vectorcall(training.for_views.get(), arguments, 1, nullptr);
+  if (made == nullptr) {
+    throw py::error_already_set();
+  }
+  py::object owned = py::reinterpret_steal<py::object>(made);
+  if (find() == training.variants.end()) {  // another thread may have been here meanwhile
+    training.variants.emplace_back(viewed, SharedObject(owned.ptr()));
+  }
+  return owned;
+}
+
+PyObject* run_eager(PyObject* original, PyObject* const* args, std::size_t count) {
+  PyObject* result = PyObject_Vectorcall(original, args, count, nullptr);
   if (result == nullptr || PyTuple_Check(result)) {
     return result;
   }
@@ -121,11 +155,16 @@ PyObject* call_training(const TrainingPtr& training, PyObject* const* args, std:
   Values given = unpack(args, count);
   const std::vector<at::Tensor>& inputs = given.tensors;
   if (holds_no_longer(*training, inputs)) {
-    return run_original(*training, args, count);
+    return run_eager(training->original.get(), args, count);
   }
   bool recorded = is_recorded(*training, inputs);
   if (recorded && training->rebases && !may_be_written(*training, inputs)) {
-    return run_original(*training, args, count);
+    return run_eager(training->original.get(), args, count);
+  }
+  if (recorded && !training->may_be_viewed.empty()) {
+    if (std::vector<int> viewed = written_views(*training, inputs); viewed != training->viewed) {
+      return run_eager(variant_for(*training, viewed).ptr(), args, count);
+    }
   }
   at::Tensor state = recorded && training->draws ? generator_state() : at::Tensor();
   std::vector<at::Tensor> originals = recorded && training->copies ? originals_of(*training, inputs) : std::vector<at::Tensor>();

@@ -1,5 +1,6 @@
 // Puts compiled code into the history: what autograd finds behind the outputs of a call, and behind inputs that it wrote.
 #include <algorithm>
+#include <map>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/as_strided.h>
@@ -56,6 +57,11 @@ using torch::autograd::Edge;
 
 Edge edge_to(const at::Tensor& input) { return input.requires_grad() ? torch::autograd::impl::gradient_edge(input) : Edge(); }
 
+// To the base of a view, past the view.
+Edge edge_to_part(const at::Tensor& view) {
+  return view._base().requires_grad() ? edge_to(same_part(view)) : Edge();
+}
+
 // Puts the nodes of a call behind its outputs, the oldest first: what younger ones pass by has its place in the history then. The engine
 // runs the greatest sequence number first, so what is to run first is made last.
 class Histories {
@@ -69,25 +75,24 @@ class Histories {
     if (!training_.single) {
       make_exits();
     }
-    for (int place : training_.output_order) {
-      nodes_[place] = make_node(place);
-      put_behind(place);
+    for (int end : training_.output_order) {
+      if (auto place = static_cast<std::size_t>(end); place >= nodes_.size()) {
+        note_view(place, outputs_.view(static_cast<std::size_t>(training_.shown[place - nodes_.size()].index)));
+        continue;
+      }
+      nodes_[end] = make_node(end);
+      put_behind(end);
     }
+    call_->set_places(std::move(early_));
     return std::move(call_);
   }
 
  private:
   Edge edge_of(int place) const {
-    const at::Tensor& input = inputs_[training_.requiring[place]];
-    auto early = std::find(training_.early.begin(), training_.early.end(), place);
-    if (early != training_.early.end()) {
-      return early_[static_cast<std::size_t>(early - training_.early.begin())];
+    if (!early_.empty() && early_[place].function) {
+      return early_[place];
     }
-    if (std::find(training_.passed.begin(), training_.passed.end(), place) != training_.passed.end() && input.is_view()) {
-      at::Tensor base(input._base());
-      return edge_to(base.requires_grad() ? at::as_strided(base, input.sizes(), input.strides(), input.storage_offset()) : input);
-    }
-    return !before_.empty() && before_[place] ? Edge{before_[place], 0} : edge_to(input);
+    return !before_.empty() && before_[place] ? Edge{before_[place], 0} : edge_to(inputs_[training_.requiring[place]]);
   }
 
   void make_exits() {
@@ -135,20 +140,32 @@ class Histories {
       for (int base : training_.through[end]) {
         edge_by(base);  // where it is noted
       }
-      auto [place, item] = training_.shown[end - outputs];
-      const at::Tensor& view = outputs_.view(static_cast<std::size_t>(place));
+      const Shown& shown = training_.shown[end - outputs];
+      const at::Tensor& view = shown.input ? inputs_[shown.index] : outputs_.view(static_cast<std::size_t>(shown.index));
       Edge edge = edge_to(view);
-      call_->set_result(static_cast<std::size_t>(end), view);
-      call_->set_gate(end, edge.function.get(), nullptr);
-      return item < 0 ? edge : Edge(edge.function, static_cast<uint32_t>(item));
+      if (shown.input || shown.item >= 0) {
+        call_->set_gate(end, edge.function.get());
+      } else {
+        note_view(static_cast<std::size_t>(end), view);
+      }
+      return shown.item < 0 ? edge : Edge(edge.function, static_cast<uint32_t>(shown.item));
     }
     int target = training_.rebased[training_.differentiable[end]];
     if (target < 0 || !inputs_[target].is_view()) {
       return Edge(nodes_[end], 0);
     }
-    Edge edge = edge_to(inputs_[target]);
-    call_->set_gate(end, edge.function.get(), edge_to(at::Tensor(inputs_[target]._base())).function.get());
-    return edge;
+    Edge& part = parts_[end];
+    if (!part.function) {
+      part = edge_to_part(inputs_[target]);
+      call_->set_gate(end, edge_to(at::Tensor(inputs_[target]._base())).function.get());
+    }
+    return part;
+  }
+
+  // Autograd is not asked for the node here: it would make a new one where the memory was written since.
+  void note_view(std::size_t end, const at::Tensor& view) {
+    call_->set_result(end, view);
+    call_->set_gate(static_cast<int>(end), torch::autograd::impl::grad_fn_unsafe(view));
   }
 
   void put_behind(int place) {
@@ -170,9 +187,13 @@ class Histories {
     }
     torch::autograd::set_history(value, nodes_[place]);
     call_->set_result(static_cast<std::size_t>(place), value);
-    if (target >= 0) {  // autograd has rules of its own for writes to views
-      inputs_[target].copy_(value);
+    if (target >= 0) {  // autograd has rules of its own for writes to views, and hooks move where it is the view itself
+      Itself itself = training_.itself[target];
+      (itself != Itself::kNever ? inputs_[target] : same_part(inputs_[target])).copy_(value);
       count_writes(inputs_[target], training_.times[target]);
+      if (itself == Itself::kEarlier) {
+        make_stale(inputs_[target]);
+      }
     }
   }
 
@@ -185,14 +206,18 @@ class Histories {
   std::vector<NodeRef> before_;
   std::vector<NodeRef> nodes_ = std::vector<NodeRef>(training_.differentiable.size());
   std::vector<NodeRef> exits_;
+  std::map<int, Edge> parts_;  // by end that is the new value of a view: to its base
 };
 
 }  // namespace
 
 std::vector<Edge> places_now(const Training& training, const std::vector<at::Tensor>& inputs) {
-  std::vector<Edge> edges;
-  for (int place : training.early) {
-    edges.push_back(edge_to(inputs[training.requiring[place]]));
+  std::vector<Edge> edges(training.viewed.empty() ? 0 : training.requiring.size());
+  for (std::size_t place = 0; place < edges.size(); ++place) {
+    int index = training.requiring[place];
+    if (training.sides[place] != Side::kAfter && std::find(training.viewed.begin(), training.viewed.end(), index) != training.viewed.end()) {
+      edges[place] = training.sides[place] == Side::kBase ? edge_to_part(inputs[index]) : edge_to(inputs[index]);
+    }
   }
   return edges;
 }

@@ -108,6 +108,16 @@ at::Tensor OutputMaker::view_of(const at::Tensor& base, const TrainingOutput& ru
   return plain_view_of(base, filled);
 }
 
+at::Tensor same_part(const at::Tensor& view) {
+  return at::as_strided(at::Tensor(view._base()), view.sizes(), view.strides(), view.storage_offset());
+}
+
+void make_stale(const at::Tensor& view) {
+  if (auto* meta = torch::autograd::impl::get_view_autograd_meta(view); meta != nullptr && meta->has_bw_view()) {
+    meta->set_attr_version(meta->get_attr_version() - 1);
+  }
+}
+
 const at::Tensor& OutputMaker::view(std::size_t place) {
   using Kind = TrainingOutput::Kind;
   if (views_.empty()) {
@@ -117,9 +127,11 @@ const at::Tensor& OutputMaker::view(std::size_t place) {
   if (!made.defined()) {
     const TrainingOutput& rule = training_.outputs[place];
     auto index = static_cast<std::size_t>(rule.index);
-    made = view_of(rule.kind == Kind::kOutputView ? view(index) : rule.kind == Kind::kRawView ? returned_.tensors[index] : inputs_[index], rule);
-    if (auto* meta = rule.stale ? torch::autograd::impl::get_view_autograd_meta(made) : nullptr; meta != nullptr && meta->has_bw_view()) {
-      meta->set_attr_version(meta->get_attr_version() - 1);
+    const at::Tensor& base = rule.kind == Kind::kOutputView ? view(index) : rule.kind == Kind::kRawView ? returned_.tensors[index] : inputs_[index];
+    bool from_before = rule.kind == Kind::kInputView && rule.stale && base.is_view();  // autograd is not to make the node of now for the input
+    made = view_of(from_before ? same_part(base) : base, rule);
+    if (rule.stale) {
+      make_stale(made);
     }
   }
   return made;
@@ -146,8 +158,8 @@ PyObject* OutputMaker::output(std::size_t place, PyObject* made) {
 }
 
 PyObject* OutputMaker::tuple() {
-  py::tuple result = py::reinterpret_steal<py::tuple>(PyTuple_New(static_cast<Py_ssize_t>(training_.outputs.size())));
-  for (std::size_t i = 0; i < training_.outputs.size(); ++i) {
+  py::tuple result = py::reinterpret_steal<py::tuple>(PyTuple_New(static_cast<Py_ssize_t>(training_.returned)));
+  for (std::size_t i = 0; i < training_.returned; ++i) {
     PyObject* value = output(i, result.ptr());
     if (value == nullptr) {
       throw py::error_already_set();

@@ -18,6 +18,12 @@ TrainingPtr read_training(PyObject* args, PyObject* kwargs);
 // training_call.cpp: one call; a new reference to the tuple of outputs, or nullptr with an exception set. Throws c10::Error too.
 PyObject* call_training(const TrainingPtr& training, PyObject* const* args, std::size_t count);
 
+// training_outputs.cpp: another view of the same part of its base; what it is used for leaves the history of the given one as it is.
+at::Tensor same_part(const at::Tensor& view);
+
+// training_outputs.cpp: the memory of a view was written since: autograd makes another node of it when it is next asked.
+void make_stale(const at::Tensor& view);
+
 // training_history.cpp: an input that is put back whole was written `times` times in eager, of which its version counter knows one.
 void count_writes(const at::Tensor& input, uint32_t times);
 
@@ -46,7 +52,7 @@ class OutputMaker {
   std::vector<std::pair<int, std::vector<at::Tensor>>> lists_;  // by `TrainingOutput::first`: all results of the last call
 };
 
-// By `Training::early`, where they are in the history now.
+// By position in `requiring` where inputs in `viewed` and their bases are in the history now, before the call writes them; or empty.
 std::vector<torch::autograd::Edge> places_now(const Training& training, const std::vector<at::Tensor>& inputs);
 
 // Puts a node behind the differentiable raw outputs among `values`, which become what the user sees. `early`: of before the forward.

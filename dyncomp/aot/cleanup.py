@@ -3,7 +3,7 @@ both, rewritten.
 
 drop_no_ops     y = permute(permute(x, [1, 0]), [1, 0])      ->  y is x
                 y = view(view(x, [6]), [2, 3])               ->  y = view(x, [2, 3])
-                y = clone(x) with the same layout            ->  y is x
+                y = clone(x) with the same layout            ->  y is x; but views and results of a copy lie in memory of its own
 merge_equal     a = add(x, y); b = add(x, y)                 ->  b is a
 drop_dead       nodes that nobody reads and that draw no random numbers go
 """
@@ -23,12 +23,13 @@ from dyncomp.aot.tape import (
     Tape,
     is_random,
     is_view,
+    memory_root,
     node_facts,
     parents,
     replace_inputs,
 )
 from dyncomp.fake.tensor import TensorMeta
-from dyncomp.shape.layout import known_row_major, view_strides
+from dyncomp.shape.layout import known_equal, known_row_major, numel, view_strides
 from dyncomp.shape.symbolic import is_symbolic, number_key
 
 aten = torch.ops.aten
@@ -43,7 +44,8 @@ def clean(tape: Tape, kept: list[Node]) -> tuple[Tape, list[Node]]:
 
 
 def drop_no_ops(tape: Tape, kept: list[Node]) -> tuple[Tape, list[Node]]:
-    return _substitute(tape, kept, _simpler)
+    places = {id(memory_root(node)) for node in [*kept, *[node for node in tape if is_view(node)]]}
+    return _substitute(tape, kept, lambda node: _simpler(node, id(node) in places))
 
 
 def merge_equal(tape: Tape, kept: list[Node]) -> tuple[Tape, list[Node]]:
@@ -105,13 +107,14 @@ def _substitute(tape: Tape, kept: list[Node], choose: Callable[[Node], Node]) ->
     return result, [current(node) for node in kept]
 
 
-def _simpler(node: Node) -> Node:
+def _simpler(node: Node, is_place: bool) -> Node:
+    """`is_place`: others lie in the memory of this one, and their offsets are told by it."""
     meta = node.meta
     if type(meta) is not TensorMeta:
         return node
     if node.op in _COPIES:
         source = node.args[0]
-        return source if source.meta.same_layout(meta) else node
+        return source if source.meta.same_layout(meta) and (not is_place or _begins_alike(source, meta)) else node
     if not is_view(node) and not _is_view_item(node):
         return node
     ancestor = node
@@ -124,6 +127,12 @@ def _simpler(node: Node) -> Node:
         if _views_as(source.meta, meta):
             node.args = (source, list(meta.shape))
     return node
+
+
+def _begins_alike(source: Node, copy: TensorMeta) -> bool:
+    """Whether views of `source` lie where those of a copy with memory of its own do; of a part, that memory is smaller than the whole."""
+    whole = memory_root(source).meta
+    return known_equal(source.meta.offset, copy.offset) and (whole is source.meta or known_equal(numel(whole.shape), numel(copy.shape)))
 
 
 def _views_as(source: TensorMeta, result: TensorMeta) -> bool:

@@ -27,9 +27,10 @@ _SLACK = 4  # a history that is made anew begins with views or copies of the inp
 class Ends:
     """Sets are whole numbers, a bit an element; results and inputs go by their positions.
 
-    `reach`: by result, its inputs. `keepers`: (results, inputs) of nodes that keep values, equal ones once. `order`: the results,
-    oldest history first. `shown`: what the history of a result, or of what is shown, comes to of the operations that made views: a view
-    among those given, and which result of the operation (None: the view). `through`: by result, and then by what is shown, what its history comes to first:
+    `reach`: by result, its inputs. `keepers`: (results, inputs) of nodes that keep values, equal ones once. `order`: the results and the
+    views that the program returns, the oldest history first; numbers as in `through`. `shown`: the views that the program returns, and what else the history of a result, or of what is shown, comes to of the
+    operations that made views:
+    ("output" or "input", its index, which result of the operation, None: the view). `through`: by result, and then by what is shown, what its history comes to first:
     numbers of results, and from their count on places in `shown`. `depth`: how many nodes may lie between a result and the inputs.
     """
 
@@ -37,7 +38,7 @@ class Ends:
     keepers: list[tuple[int, int]]
     order: list[int]
     through: list[list[int]]
-    shown: list[tuple[int, int | None]]
+    shown: list[tuple[str, int, int | None]]
     depth: int
 
 
@@ -49,9 +50,13 @@ class Keeping:
     ends: list[tuple[int, int]]
 
 
-def ends_of(results: Sequence[torch.Tensor], inputs: Sequence[Any], views: Sequence[tuple[torch.Tensor, bool]] = ()) -> tuple[Ends, Keeping]:
+View = tuple[str, int, torch.Tensor, bool]
+
+
+def ends_of(results: Sequence[torch.Tensor], inputs: Sequence[Any], views: Sequence[View] = ()) -> tuple[Ends, Keeping]:
     """`inputs`: tensors that require grad, or their gradient edges; what lies behind them is not looked at. `views`: of results or
-    inputs, which the program returns, and whether all results of the operation that made it are made with it.
+    inputs, which the program returns, and inputs that it has written: "output" or "input", its index, the view, and whether all results
+    of the operation that made it are made with it.
     """
     leaves: dict[int, int] = {}
     below: dict[Any, int] = {}  # by node: the inputs
@@ -85,28 +90,37 @@ def ends_of(results: Sequence[torch.Tensor], inputs: Sequence[Any], views: Seque
 
 
 def _through(
-    results: Sequence[torch.Tensor], views: Sequence[tuple[torch.Tensor, bool]], behind: set[Any]
-) -> tuple[list[list[int]], list[tuple[int, int | None]]]:
-    makers: dict[Any, tuple[int, int | None]] = {}  # by edge
-    for place, (view, whole) in enumerate(views):
-        makers[view.grad_fn, view.output_nr] = place, None
+    results: Sequence[torch.Tensor], views: Sequence[View], behind: set[Any]
+) -> tuple[list[list[int]], list[tuple[str, int, int | None]]]:
+    makers: dict[Any, tuple[str, int, int | None]] = {}  # by edge
+    for kind, index, view, whole in views:
+        makers[view.grad_fn, view.output_nr] = kind, index, None
         for item in range(len(view.grad_fn._input_metadata)) if whole else ():  # type: ignore[union-attr]
-            makers.setdefault((view.grad_fn, item), (place, item))
+            makers.setdefault((view.grad_fn, item), (kind, index, item))
     ends: dict[Any, int] = {}
     for number, one in enumerate(results):
         ends.setdefault((one.grad_fn, one.output_nr), number)
     roots = [result.grad_fn for result in results]
-    shown: list[tuple[int, int | None]] = []
+    shown: list[tuple[str, int, int | None]] = []
     through: list[list[int]] = []
-    for root in roots:  # and of the views that are met on the way
-        met = set()
-        for edge in _met_first(root, ends, makers, behind) if len(results) + len(views) > 1 else ():
-            if edge not in ends:
-                ends[edge] = len(roots)
-                roots.append(edge[0])
-                shown.append(makers[edge])
-            met.add(ends[edge])
-        through.append(sorted(met))
+
+    def show(edge: Any) -> None:
+        if edge not in ends:
+            ends[edge] = len(roots)
+            roots.append(edge[0])
+            shown.append(makers[edge])
+
+    outputs = [edge for edge, (kind, _, item) in makers.items() if kind == "output" and item is None]
+    while len(through) < len(roots) or outputs:  # of the results, of the views that are met on the way, and of the others
+        if len(through) == len(roots):
+            show(outputs.pop(0))
+            continue
+        met = _met_first(roots[len(through)], ends, makers, behind) if len(results) + len(views) > 1 else ()
+        found = set()
+        for edge in met:
+            show(edge)
+            found.add(ends[edge])
+        through.append(sorted(found))
     return through, shown
 
 
@@ -128,16 +142,6 @@ def _met_first(root: Any, ends: Mapping[Any, int], makers: Mapping[Any, Any], be
 def history_below(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> list[Any]:
     """The nodes between results and inputs (nodes themselves) that may keep values, in the order of `Keeping.nodes`."""
     return keeping_nodes(_users_first([result.grad_fn for result in results], set(inputs)))
-
-
-def uses_of(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> dict[Any, list[tuple[int, int]]]:
-    """By node of an input (its own, not a leaf's), of each node that leads to it the sequence number and by which of its edges."""
-    found: dict[Any, list[tuple[int, int]]] = {node: [] for node in inputs}
-    for node in _users_first([result.grad_fn for result in results], set(inputs)):
-        for place, (parent, _) in enumerate(node.next_functions):
-            if parent in found:
-                found[parent].append((node._sequence_nr(), place))
-    return found
 
 
 def written_parts_last(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> None:

@@ -13,10 +13,12 @@ from torch.autograd.graph import increment_version
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.store import Writes, track_of
 from dyncomp.aot.symbolic_power import is_symbolic_power, power
+from dyncomp.aot.tape import Node, memory_root
 from dyncomp.aot.tracer import TraceMode
 from dyncomp.errors import InternalError
 from dyncomp.fake import FakeError, FakeMode
 from dyncomp.fake.kept_warnings import kept_back
+from dyncomp.fake.tensor import FakeTensor
 from dyncomp.values.attached_backward import attach, marked_dirty
 from dyncomp.values.saved_state import SavedState
 
@@ -54,6 +56,7 @@ def interpret(gm: torch.fx.GraphModule, inputs: list[Any], mode: TraceMode) -> A
             return load(node.args[0])
         else:
             mode.under_autocast = torch._C._is_any_autocast_enabled()
+            before = len(mode.recorder.tape)
             args, kwargs = load(node.args), load(node.kwargs)
             if is_symbolic_power(node.target, args, kwargs):
                 values[node] = power(*args)
@@ -67,7 +70,20 @@ def interpret(gm: torch.fx.GraphModule, inputs: list[Any], mode: TraceMode) -> A
                     track_of(values[node]).writes = Writes()
                 for tensor in told_of(target, args):
                     track_of(tensor).writes.rise()
+            if (checkpoint := node.meta.get("again")) is not None:
+                leaves = any(user.meta.get("again") != checkpoint for user in node.users)
+                _mark(mode.recorder.tape[before:], values[node] if leaves else None)
     raise Unsupported("a graph without an output")
+
+
+def _mark(nodes: Sequence[Node], result: Any) -> None:
+    """Nodes of a checkpoint are computed again in the backward; a result that is read outside of it is kept."""
+    for node in nodes:
+        node.again = True
+    for one in result if isinstance(result, (tuple, list)) else (result,):
+        if isinstance(one, FakeTensor):
+            root = memory_root(track_of(one).store.value)
+            root.again = None if root.again is None else False
 
 
 def _call(mode: TraceMode, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -11,7 +11,7 @@ Which outputs get a gradient is known only when the backward runs. The graph is 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -54,7 +54,7 @@ class JointGraph:
     """`forward` returns the raw outputs, then the saved values. `saved`, in the order in which a backward
     takes them: ("input", i), or ("value", p) with p the position among what `forward` returns; after the tensors inputs that are
     numbers (`numbers`), and where sizes are symbolic the last one may be a tensor like `carrier` (see `_number_carrier`). After the saved values a backward takes the gradients of the raw outputs in its pattern; it returns one gradient
-    for each input of `requiring`. `outputs`: rules of `aot.outputs`. `random`: the forward draws.
+    for each input of `requiring`. `outputs`, `inner`: rules of `aot.outputs`. `random`: the forward draws.
     `repeatable`: running `gm` again on the inputs as they are afterwards gives the same results.
     `leaf_orders`: by pattern of a backward that was made, in which order eager's comes to the leaves (positions in `requiring`).
     `watched`: inputs and raw outputs that eager's history keeps, which must not be written before a backward that comes there.
@@ -64,7 +64,7 @@ class JointGraph:
     `casts`: of weights, which are the last inputs, after those of `gm` (`aot.casts`).
     `ends`: what eager's history is like, its views by their places among `outputs`; `readers`: by saved value, for gradients of which outputs and inputs it is read.
     `rebased`: (input, raw output): the input's new value is that raw output, and so is its history; `rewrites`: by such an input how
-    often eager writes it. `early`, `passed`: as in `aot.record`.
+    often eager writes it, and when through the input itself, not through another view: "last", "earlier" or "never". `sides`, by position in `requiring`: where the gradient goes; `viewed`: inputs that are taken for views (`aot.sides`).
     """
 
     gm: torch.fx.GraphModule
@@ -73,6 +73,7 @@ class JointGraph:
     raw: int
     differentiable: list[bool]
     outputs: list[Rule]
+    inner: list[Rule]
     requiring: list[int]
     rebased: list[tuple[int, int]]
     saved: list[tuple[str, int]]
@@ -92,9 +93,9 @@ class JointGraph:
     held: list[int]
     originals: list[int]
     shows: bool
-    rewrites: dict[int, int]
-    early: list[int]
-    passed: list[int]
+    rewrites: dict[int, tuple[int, str]]
+    sides: list[str]
+    viewed: tuple[int, ...]
     casts: Casts = ()
     _facts: int | None = None
     kept: dict[Any, Any] = dataclasses.field(default_factory=dict)  # of `aot.again`
@@ -107,10 +108,9 @@ class JointGraph:
             return self._likely
         if any(asked and not kept for asked, kept in zip(pattern, self.pattern, strict=True)):
             raise Unsupported("gradients of outputs that the forward did not prepare for")
-        with typed_errors(), state_restored():
-            self._state.put_back_autocast()  # the forward is recorded as it was the first time
+        with typed_errors(), state_restored(), self._state.as_then():  # the forward is recorded as it was the first time
             # What was saved may have been made by the likely backward, from forward values alone.
-            recording = record(self.gm, self.fakes, pattern, autocast, self.pattern, wanted, strides, self.casts)
+            recording = record(self.gm, self.fakes, pattern, autocast, self.pattern, wanted, strides, self.casts, self.viewed)
             drop_unread_statistics(recording.tape)
             saved = [recording.tape[position] for position in self.positions]
             tape, kept = clean(recording.tape, [*_nodes(recording.gradients), *saved])
@@ -121,9 +121,8 @@ class JointGraph:
 
     def recorded(self) -> Recording:
         """The recording that this was made from, once more: `positions` are the saved values' places on its tape."""
-        with typed_errors(), state_restored():
-            self._state.put_back_autocast()
-            recording = record(self.gm, self.fakes, self.pattern, casts=self.casts)
+        with typed_errors(), state_restored(), self._state.as_then():
+            recording = record(self.gm, self.fakes, self.pattern, casts=self.casts, viewed=self.viewed)
             drop_unread_statistics(recording.tape)
         return recording
 
@@ -143,17 +142,19 @@ class JointGraph:
             raise Unsupported("a backward that relies on more about the sizes than the forward did")
 
 
-def trace_joint(gm: torch.fx.GraphModule, inputs: Sequence[Any], pattern: Pattern | None = None, casts: Casts | None = None) -> JointGraph:
+def trace_joint(
+    gm: torch.fx.GraphModule, inputs: Sequence[Any], pattern: Pattern | None = None, casts: Casts | None = None, viewed: Collection[int] = ()
+) -> JointGraph:
     """Forward and backward of `gm` on inputs like these. `pattern`: raw outputs that will get a gradient. `casts`: which of the weights
-    come in as casts too, after the others; None: those that are found to.
+    come in as casts too, after the others; None: those that are found to. `viewed`: inputs that the program writes and that are views.
     """
     with typed_errors():
         given = casts or ()
-        recording = record(gm, inputs, pattern, casts=given)
+        recording = record(gm, inputs, pattern, casts=given, viewed=viewed)
         if casts is None and recording.cached:
             given = recording.cached
             inputs = [*inputs, *cast_inputs(inputs, given)]
-            recording = record(gm, inputs, pattern, casts=given)
+            recording = record(gm, inputs, pattern, casts=given, viewed=viewed)
         joint = _split(gm, list(inputs), recording)
         joint.casts = given
     if config.verify_passes:
@@ -186,7 +187,8 @@ def _split(gm: torch.fx.GraphModule, fakes: list[Any], recording: Recording) -> 
     nodes = [one.node for one in chosen]
     env = recording.env
     numbers, carrier = ([], None) if env is None else _number_carrier(env, fakes, nodes)
-    rules, shown_numbers = _numbers_as_raw(recording.outputs.rules, len(raw))
+    rules, shown_numbers = _numbers_as_raw([*recording.outputs.rules, *recording.outputs.inner], len(raw))
+    rules, inner = rules[: len(recording.outputs.rules)], rules[len(recording.outputs.rules) :]
     forward, saved = _build_forward(recording, tape, raw, shown_numbers, mutations, chosen, numbers, carrier, gm)
     likely = _build_backward(recording, tape, nodes, grads, numbers, carrier, gm)
     outputs = recording.outputs
@@ -199,11 +201,11 @@ def _split(gm: torch.fx.GraphModule, fakes: list[Any], recording: Recording) -> 
     held = list(range(len(fakes))) if held is None else held
     originals = sorted(read.intersection(held))
     return JointGraph(
-        gm, fakes, forward, len(raw) + len(shown_numbers), outputs.differentiable, rules, recording.requiring,
+        gm, fakes, forward, len(raw) + len(shown_numbers), outputs.differentiable, rules, inner, recording.requiring,
         recording.rebased, saved, numbers, carrier,
-        recording.pattern, [fake.meta for fake in outputs.raw], draws, repeatable, likely, [position[node] for node in nodes], SavedState(),
+        recording.pattern, outputs.metas(), draws, repeatable, likely, [position[node] for node in nodes], SavedState(),
         {recording.pattern: recording.leaf_order}, recording.watched, recording.ends, readers,
-        held, originals, recording.kept is not None, recording.rewrites, recording.early, recording.passed,
+        held, originals, recording.kept is not None, recording.rewrites, recording.sides.names, recording.sides.viewed,
     )  # fmt: skip
 
 
@@ -267,7 +269,7 @@ def _build_forward(
     behind = backward_nodes(tape, recording.tangents)
     recorder = Recorder(recording.env)
     recorder.tape = [node for node in tape if node not in behind]
-    shared = {rule[1][1] for rule in recording.outputs.rules if rule[0] == "view" and rule[1][0] == "raw"}
+    shared = {rule[1][1] for rule in [*recording.outputs.rules, *recording.outputs.inner] if rule[0] == "view" and rule[1][0] == "raw"}
     wholes = {k: numel(track_of(recording.outputs.raw[k]).store.meta.shape) for k in shared}
     epilogue = own_memory(recorder, Epilogue([("node", node) for node in raw], mutations, recording.writes, wholes=wholes))
     rules: list[Rule] = list(epilogue.outputs)

@@ -35,6 +35,7 @@ from dyncomp.aot.tape import (
     is_random,
     map_nodes,
     memory_root,
+    node_facts,
     parents,
 )
 from dyncomp.fake.tensor import TensorMeta
@@ -215,7 +216,8 @@ class _Parts:
             net.edge(2 * i, 2 * i + 1, 0.0 if there else self._price(node, closed))
             for parent in set(parents(node)):
                 net.edge(2 * number[parent] + 1, 2 * i, INFINITE)
-            if not can_recompute(node) or node in self.visible.unchecked or (node in self.materialised and _costs_memory(node)):
+            needed_in_memory = node in self.materialised and _costs_memory(node) and not node.again
+            if not can_recompute(node) or node in self.visible.unchecked or needed_in_memory:
                 net.edge(source, 2 * i, INFINITE)
             if node in needed:
                 net.edge(2 * i + 1, sink, INFINITE)
@@ -252,10 +254,12 @@ def backward_nodes(tape: Tape, tangents: Iterable[Node]) -> set[Node]:
 
 
 def can_recompute(node: Node) -> bool:
-    """True if computing it twice gives the same and costs next to nothing."""
-    if node.op is Input or is_random(node):
+    """True if computing it twice gives the same and costs next to nothing, or is what the program asks for (`checkpoint`)."""
+    if node.op is Input or is_random(node) or node.again is False:
         return False
     if node.op is Constant or node.op is operator.getitem or _is_view(node) or _has_no_operand(node):
+        return True
+    if node.again and (facts := node_facts(node)) is not None and not (facts.opaque or facts.data_value or facts.data_shape):
         return True
     return config.recompute != "off" and _is_pointwise(node)
 

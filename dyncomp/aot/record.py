@@ -11,29 +11,30 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
-from torch.autograd.graph import GradientEdge
 
 from dyncomp._frame import _exec
 from dyncomp.aot.casts import Casts, cached_dtypes, found_in_cache, remember
-from dyncomp.aot.ends import Ends, ends_of, uses_of
+from dyncomp.aot.ends import Ends, ends_of
 from dyncomp.aot.epilogue import check_written, exact_node, writes_to
 from dyncomp.aot.errors import Unsupported
 from dyncomp.aot.interpret import enter_inputs, flat, interpret, state_restored, typed_errors
 from dyncomp.aot.kept import kept_nodes
 from dyncomp.aot.lazy import check_result
 from dyncomp.aot.outputs import Outputs, plan_outputs
+from dyncomp.aot.sides import Sides, enter
 from dyncomp.aot.sizes import env_of_inputs
 from dyncomp.aot.store import Recorder, Store, Track, track_of
 from dyncomp.aot.tape import Input, Node, Tape, is_random
 from dyncomp.aot.tracer import TraceMode
 from dyncomp.aot.undisturbed import undisturbed
 from dyncomp.aot.watched import Memory, Watched, watched_tensors
-from dyncomp.fake.tensor import FakeTensor, TensorMeta, as_result, make_fake
+from dyncomp.fake.derivatives import as_eager
+from dyncomp.fake.tensor import FakeTensor, TensorMeta, make_fake
 from dyncomp.shape.layout import contiguous_strides, is_dense
 
 if TYPE_CHECKING:  # sympy comes with it, and static shapes never need it
@@ -51,14 +52,12 @@ class Recording:
     """`tape[:boundary]` is the forward.
 
     `gradients`: a rule for each input of `requiring`, as in `aot.epilogue`, where ("input", k) is tangent k
-    and ("node", n) a node of the tape. `rebased`: (input, raw output that is its new value), for inputs that
+    and ("node", n) a node of the tape; `sides` tells which inputs these are, and where each gradient goes. `rebased`: (input, raw output that is its new value), for inputs that
     were written with a gradient flowing; `mutations`: inputs written without. `leaf_order`: positions in `requiring` of the
     leaves, in the order in which eager's backward comes to them. `ends`: what eager's history is like.
     `kept`: by node of that history that may keep values its name and what it keeps, and `kept_ends` as in `Ends.keepers`; None: not known.
     `watched`: what of it must not be written before a backward; `memory`: of which inputs and raw outputs it keeps the memory.
-    `writes`: what version counters rise by, as in `Epilogue`; of what is rebased, `rewrites` says it by input. `early`: positions in `requiring` of
-    inputs that are written without a gradient, after all that their gradients come from: where they are views, autograd gives them another
-    node then. `passed`: of inputs that are written with a gradient, which only comes from the write: that of a view goes to its base at once.
+    `writes`: what version counters rise by, as in `Epilogue`; of what is rebased, `rewrites` says it by input.
     `cached`: inputs that are read as casts from autocast's cache (`aot.casts`).
     """
 
@@ -66,7 +65,6 @@ class Recording:
     env: ShapeEnv | None
     boundary: int
     inputs: list[Any]
-    requiring: list[int]
     outputs: Outputs
     raw: list[Node]
     rebased: list[tuple[int, int]]
@@ -81,10 +79,13 @@ class Recording:
     watched: list[Watched]
     memory: Memory
     writes: dict[tuple[str, int], int]
-    rewrites: dict[int, int]
-    early: list[int]
-    passed: list[int]
+    rewrites: dict[int, tuple[int, str]]
+    sides: Sides
     cached: Casts
+
+    @property
+    def requiring(self) -> list[int]:
+        return self.sides.inputs
 
     @property
     def tape(self) -> Tape:
@@ -100,58 +101,62 @@ def record(
     wanted: Wanted = None,
     strides: Strides = None,
     casts: Casts = (),
+    viewed: Collection[int] = (),
 ) -> Recording:
     """Runs `gm` and its backward for gradients that come in where `pattern` says; None: the likely ones.
 
-    `autocast`: what is on while the backward runs. `strides`: of the gradients that come in. `casts`: of weights, which are the last inputs. `wanted`: which of the inputs that require grad get a gradient; None: all. `after`: the backward for that pattern is on the tape before it, at the
+    `autocast`: what is on while the backward runs. `strides`: of the gradients that come in. `casts`: of weights, which are the last inputs. `viewed`: inputs that are views (`aot.sides`). `wanted`: which of the inputs that require grad get a gradient; None: all. `after`: the backward for that pattern is on the tape before it, at the
     places where a recording for that pattern alone has it.
     """
     env = env_of_inputs(inputs)
     mode = TraceMode(env)
     fakes = enter_inputs(mode, inputs)
-    requiring = [i for i, fake in enumerate(fakes) if type(fake) is FakeTensor and fake.requires_grad]
-    fakes = [_as_given(fake, given) for fake, given in zip(fakes, inputs, strict=True)]
+    sides = enter(mode, fakes, list(inputs), viewed)
+    roots, sought = sides.roots, sides.sought
     for (index, _), cast in zip(casts, fakes[len(fakes) - len(casts) :], strict=True):
         remember(fakes[index], cast)
-    before = [(fake.requires_grad, fake.grad_fn) if type(fake) is FakeTensor else None for fake in fakes]
-    # Where the gradient is taken: a result that is written in place has another history afterwards.
-    sought = [fakes[i] if fakes[i].is_leaf else GradientEdge(fakes[i].grad_fn, fakes[i].output_nr) for i in requiring]
+    before = [(root.requires_grad, root.grad_fn) if type(root) is FakeTensor else None for root in roots]
     with typed_errors(), undisturbed(), state_restored(), torch.enable_grad():
         dtypes = cached_dtypes()
         with mode:
             results = flat(interpret(gm, fakes, mode))
         cached = found_in_cache(mode, fakes, dtypes) if dtypes and not casts else ()
         torch.set_grad_enabled(True)
-        written = _rebased(fakes, before)
+        written = _rebased(roots, before)
+        sides.add_after(mode, fakes, written)
         with mode:  # a view of what was written since is put into the history when it is asked for its own
-            outputs = plan_outputs(fakes, results)
+            outputs = plan_outputs(fakes, results, roots)
         with torch._C._AutoDispatchBelowAutograd():
             raw = [exact_node(mode.recorder, fake) for fake in outputs.raw]
             raw += [mode.recorder.read(fakes[index]) for index in written]
-        rebased = outputs.add_written(fakes, written)
+        rebased = outputs.add_written(roots, written)
         mutations = _mutations(fakes, written)
         writes = {("output", k): track_of(fake).writes.count for k, fake in enumerate(outputs.raw) if k < len(raw) - len(written)}
         writes = {key: count for key, count in {**writes, **writes_to(fakes)}.items() if count}
-        rewrites = {i: writes.pop(("input", i), 1) for i in written}
+        rewrites = {i: (writes.pop(("input", i), 1), _through_itself(fakes[i])) for i in written}
         boundary = len(mode.recorder.tape)
         asked = [fake for fake, yes in zip(outputs.raw, outputs.differentiable, strict=True) if yes]
-        early, passed = _around_writes(asked, fakes, dict(zip(requiring, sought, strict=True)), written)
         views = outputs.views()
-        ends, keeping = ends_of(asked, sought, [(results[place], outputs.has_siblings(place, results[place])) for place in views])
-        ends.shown = [(views[number], item) for number, item in ends.shown]
+        looked_at = [("output", place, results[place], outputs.has_siblings(place, results[place])) for place in views]
         with mode:
+            looked_at += [("input", index, fakes[index], False) for index in sides.viewed if index in written]
+            ends, keeping = ends_of(asked, sought, looked_at)
+            ends.order = outputs.by_age(results, rebased, ends)
             kept = kept_nodes(mode.recorder, keeping.nodes)
             between = dict(zip(keeping.nodes, keeping.ends, strict=True))
             watched, memory = watched_tensors(asked, between, fakes, outputs.raw)
         pattern = pattern if pattern is not None else likely_pattern(outputs, ends)
+        metas = outputs.metas()
         if after is not None:
             earlier = [fake for fake, wanted in zip(outputs.raw, after, strict=True) if wanted]
-            incoming = [_tangent(mode, len(fakes) + k, fake.meta) for k, fake in enumerate(earlier)]
+            given = [meta for meta, wanted in zip(metas, after, strict=True) if wanted]
+            incoming = [_tangent(mode, len(fakes) + k, meta) for k, meta in enumerate(given)]
             _backward(mode, earlier, incoming, sought, (), again=True)
         chosen = [fake for fake, wanted in zip(outputs.raw, pattern, strict=True) if wanted]
         laid = strides or [None] * len(chosen)
-        tangents = [_tangent(mode, len(fakes) + k, fake.meta, one) for k, (fake, one) in enumerate(zip(chosen, laid, strict=True))]
-        leaf_order = _leaf_order(chosen, [fakes[i] for i in requiring])
+        given = [meta for meta, wanted in zip(metas, pattern, strict=True) if wanted]
+        tangents = [_tangent(mode, len(fakes) + k, meta, one) for k, (meta, one) in enumerate(zip(given, laid, strict=True))]
+        leaf_order = _leaf_order(chosen, [fakes[i] for i in sides.inputs])
         places = [place for place in range(len(sought)) if wanted is None or wanted[place]]
         grads: list[Any] = [None] * len(sought)
         for place, grad in zip(places, _backward(mode, chosen, tangents, [sought[i] for i in places], autocast), strict=True):
@@ -161,25 +166,14 @@ def record(
         raise Unsupported("a backward that draws random numbers")
     nodes = [track_of(t).node for t in tangents]
     return Recording(
-        mode.recorder, env, boundary, fakes, requiring, outputs, raw, rebased, mutations, pattern, nodes, rules, leaf_order, ends,
-        kept, keeping.ends, watched, memory, writes, rewrites, early, passed, cached,
+        mode.recorder, env, boundary, fakes, outputs, raw, rebased, mutations, pattern, nodes, rules, leaf_order, ends,
+        kept, keeping.ends, watched, memory, writes, rewrites, sides, cached,
     )  # fmt: skip
 
 
-def _around_writes(results: list[FakeTensor], fakes: list[Any], sought: dict[int, Any], rebased: list[int]) -> tuple[list[int], list[int]]:
-    """`Recording.early` and `passed`."""
-    early, passed = [], []
-    edges = {place: (edge.node, index) for place, (index, edge) in enumerate(sought.items()) if isinstance(edge, GradientEdge)}
-    written = {place: (node, index) for place, (node, index) in edges.items() if track_of(fakes[index]).writes.since is not None}
-    uses = uses_of(results, [node for node, _ in written.values()]) if written else {}
-    for place, (node, index) in written.items():
-        since = track_of(fakes[index]).writes.since
-        assert since is not None
-        if index not in rebased and all(number < since for number, _ in uses[node]):
-            early.append(place)
-        if index in rebased and all(number >= since - 1 and edge == 0 for number, edge in uses[node]):
-            passed.append(place)  # the first edge of a node that writes leads to what was there before
-    return early, passed
+def _through_itself(fake: FakeTensor) -> str:
+    through = track_of(fake).writes.through
+    return "never" if id(fake) not in through else "last" if through[-1] == id(fake) else "earlier"
 
 
 def _leaf_order(outputs: list[FakeTensor], requiring: list[FakeTensor]) -> list[int]:
@@ -192,9 +186,7 @@ def likely_pattern(outputs: Outputs, ends: Ends) -> Pattern:
     """Where there is a differentiable scalar, it is the loss, and the rest is for looking at; but what has nothing in common with
     any loss, not an input, gets its gradient from elsewhere.
     """
-    losses = tuple(
-        wanted and not fake.meta.shape for fake, wanted in zip(outputs.raw, outputs.differentiable, strict=True)
-    )
+    losses = tuple(wanted and scalar for wanted, scalar in zip(outputs.differentiable, outputs.are_scalars(), strict=True))
     if not any(losses):
         return tuple(outputs.differentiable)
     reach = dict(zip([k for k, yes in enumerate(outputs.differentiable) if yes], ends.reach, strict=True))
@@ -208,19 +200,10 @@ def tangent_meta(meta: TensorMeta) -> TensorMeta:
     return TensorMeta(meta.shape, strides, meta.dtype, meta.device)
 
 
-def _as_given(fake: Any, given: Any) -> Any:
-    """A result of an operation stays one: autocast and in-place writes treat leaves otherwise."""
-    if type(fake) is not FakeTensor or not fake.requires_grad:
-        return fake
-    if given.is_leaf:
-        return fake
-    return as_result(fake)
-
-
-def _rebased(fakes: list[Any], before: list[Any]) -> list[int]:
+def _rebased(roots: list[Any], before: list[Any]) -> list[int]:
     """Inputs that were written in place with a gradient flowing: to autograd they are results of the graph now."""
     found = []
-    for index, fake in enumerate(fakes):
+    for index, fake in enumerate(roots):
         if before[index] is None:
             continue
         if fake.is_inference():
@@ -273,7 +256,7 @@ def _backward(
         torch.set_autocast_dtype(device, dtype)
     # `torch.autograd.grad` is this call behind checks that import more than we want.
     run = torch.autograd.Variable._execution_engine.run_backward
-    with mode:
+    with mode, as_eager(outputs):
         return list(run(tuple(outputs), tuple(tangents), again, False, tuple(inputs), True, accumulate_grad=False))
 
 

@@ -58,33 +58,32 @@ class Store:
 
 
 class Writes:
-    """A version counter of eager's: how often it rose, and the sequence number of autograd when it first did. Views share that of their
-    base; `x.data` has its own.
+    """A version counter of eager's: how often it rose. Views share that of their base; `x.data` has its own. `through`: the `id`s of
+    the tensors that they went through, in order.
     """
 
-    __slots__ = ("count", "since")
+    __slots__ = ("count", "through")
 
     def __init__(self) -> None:
         self.count = 0
-        self.since: int | None = None
+        self.through: list[int] = []
 
     def rise(self) -> None:
-        if self.since is None:
-            self.since = torch._C._autograd._get_sequence_nr()
         self.count += 1
 
 
 class Track:
     """A tensor as a chain of views of a store, and the node of its value as of `version`; `writes`: its version counter, which stood at
-    `born` when the tensor was made.
+    `born` when the tensor was made, and at `ages` when each view of the chain was, its own last.
     """
 
-    __slots__ = ("store", "chain", "version", "node", "writes", "born")
+    __slots__ = ("store", "chain", "version", "node", "writes", "born", "ages")
 
-    def __init__(self, store: Store, chain: tuple[ViewStep, ...], node: Node, writes: Writes | None = None):
+    def __init__(self, store: Store, chain: tuple[ViewStep, ...], node: Node, writes: Writes | None = None, ages: tuple[int, ...] = ()):
         self.store, self.chain, self.version, self.node = store, chain, store.version, node
         self.writes = Writes() if writes is None else writes
         self.born = self.writes.count
+        self.ages = (*ages, self.born) if chain else ()
 
 
 def track_of(fake: FakeTensor) -> Track:
@@ -169,6 +168,7 @@ class Recorder:
         store.version += 1
         if not self.quiet:
             track.writes.rise()
+            track.writes.through.append(id(fake))
         track.node, track.version = node, store.version
 
     def in_layout(self, node: Node, like: TensorMeta) -> Node:

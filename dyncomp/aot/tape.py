@@ -17,13 +17,14 @@ from dyncomp.fake.facts import OpFacts, facts_of
 
 class Node:
     """One operation. `meta`: `TensorMeta` of the result, or a tuple/list of them. `line`: the user's
-    (file, line).
+    (file, line). `again`: whether the program wants it computed again in the backward (True), or kept (False).
     """
 
-    __slots__ = ("op", "args", "kwargs", "meta", "line")
+    __slots__ = ("op", "args", "kwargs", "meta", "line", "again")
 
     def __init__(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any, line: Any = None):
         self.op, self.args, self.kwargs, self.meta, self.line = op, args, kwargs, meta, line
+        self.again: bool | None = None
 
     def __repr__(self) -> str:
         return f"<{self.op} {self.meta}>"

@@ -369,5 +369,5 @@ class TraceMode(FakeMode):
     def _track_view(self, meta: TensorMeta, base: FakeTensor, step: ViewStep, node: Node) -> FakeTensor:
         fake = make_fake(meta, base.fake_storage, zero=base._is_zerotensor())
         track = track_of(base)
-        fake.__dict__["track"] = Track(track.store, (*track.chain, step), node, track.writes)
+        fake.__dict__["track"] = Track(track.store, (*track.chain, step), node, track.writes, track.ages)
         return fake

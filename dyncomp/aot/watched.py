@@ -110,8 +110,10 @@ def _origin_of(kept: Any) -> str:
 
 
 def _operation_of(node: str) -> str:
-    """As eager's message calls it: of ExpBackward0 Exp, of LeakyReluBackward1 LeakyRelu1; older releases of torch give the node's own name."""
-    found = re.fullmatch(r"(.*)Backward(\d+)", node) if _names_operations() else None
+    """As eager's message calls it: of ExpBackward0 Exp, of LeakyReluBackward1 LeakyRelu1, of a custom function its own name; older
+    releases of torch give the node's.
+    """
+    found = re.fullmatch(r"(.*)Backward(\d*)", node) if _names_operations() else None
     return node if found is None else found[1] + found[2].removeprefix("0")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from dyncomp.backends.registry import Backend, CompileRequest
 from dyncomp.values.node_by_node import node_by_node
+from dyncomp.values.users_line import naming_lines
 
 
 def run_graph(request: CompileRequest) -> Callable[..., Any]:
@@ -16,8 +17,7 @@ def run_graph(request: CompileRequest) -> Callable[..., Any]:
 
 def compile_eager(request: CompileRequest) -> Callable[..., Any]:
     """As `run_graph`; the driver sees to what a backend's callable leaves behind where it raises."""
-    forward: Callable[..., Any] = request.gm.forward
-    return forward
+    return naming_lines(request.gm)
 
 
 BACKEND = Backend("eager", compile_eager)

@@ -16,9 +16,10 @@ import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from dyncomp import aot, counters
-from dyncomp._frame import _core
+from dyncomp._frame import _core, _exec
 from dyncomp.aot.interpret import state_restored
 from dyncomp.context import COMPILE_LOCK
+from dyncomp.fake.levels import put_aside
 from dyncomp.fake.tensor import TensorMeta
 from dyncomp.shape.symbolic import numbers_in
 from dyncomp.values.node_by_node import node_by_node
@@ -79,27 +80,32 @@ class Rerun:
             _check_unchanged(joint, kept[0])
         if generator_state is None and joint.random:
             generator_state = torch.get_rng_state()  # what was drawn is among what is kept
-        with torch.enable_grad(), _generator_at(generator_state), state_restored():
-            self.state.put_back_autocast()
+        with put_aside(), torch.enable_grad(), _generator_at(generator_state), state_restored(), self.state.as_then():
             torch.autocast_increment_nesting()  # a block of its own: weights that are cast for it are forgotten after it
-            again = self._aliases(inputs, create_graph, kept[0] if kept is not None else ())
+            again, bases, after = self._aliases(inputs, create_graph, kept[0] if kept is not None else ())
             self._cast_as_then(again)
-            behind = [again[place].grad_fn for place in joint.requiring]
-            sought = [get_gradient_edge(again[place]) for place in joint.requiring]
+            sides = list(zip(joint.requiring, joint.sides, strict=True))
+            places = [bases if side == "base" else again for _, side in sides]
+            sought = [get_gradient_edge(tensors[index]) for tensors, (index, _) in zip(places, sides, strict=True)]
             count = len(again) - len(joint.casts)
             results = node_by_node(joint.gm)(*again[:count])
             results = results if isinstance(results, tuple | list) else (results,)
+            for place, (index, side) in enumerate(sides):
+                if side == "after":
+                    sought[place] = get_gradient_edge(again[index])
+                    _exec.lead_on(again[index], after[index] if create_graph else None)
+        behind = [edge.node for edge in sought]
         asked = [k for k, yes in enumerate(joint.differentiable) if yes]
-        moved = {number: again[index] for index, number in joint.rebased}
+        moved = {number: bases.get(index, again[index]) for index, number in joint.rebased}
         raw = tuple(moved[k] if k in moved else self._raw(results, k) for k in asked)
         if kept is not None and joint.shows:
             missing, saved, used = kept
             written = {index for index, _ in joint.forward.mutations} - set(joint.originals) if not joint.repeatable else set()
             with COMPILE_LOCK, torch.no_grad():
-                aot.put_right(joint, [one for one in raw if one is not None], behind, inputs, {*missing, *written}, saved, used)
+                aot.put_right(joint, [one for one in raw if one is not None], behind, inputs[: len(joint.fakes)], {*missing, *written}, saved, used)
         if create_graph:
             aot.written_parts_last([one for one in raw if one is not None], behind)
-        return raw, [results[place] for place, _ in joint.ends.shown], sought
+        return raw, [(results if kind == "output" else again)[index] for kind, index, _ in joint.ends.shown], sought
 
     def cut(self, inputs: tuple[Any, ...], generator_state: Any, create_graph: bool, kept: Kept | None) -> tuple[Any, Any, tuple[Any, ...], Any]:
         """How gradients go on where each result hands them to the results and views that it is made of:
@@ -109,14 +115,21 @@ class Rerun:
         """
         counters.add_fallback("backward-by-results-eager")
         raw, views, sought = self._history(inputs, generator_state, create_graph, kept)
-        items = [item for _, item in self.joint.ends.shown]
+        items = [item for *_, item in self.joint.ends.shown]
         shown = [GradientEdge(view.grad_fn, view.output_nr if item is None else item) for view, item in zip(views, items, strict=True)]
-        parts = _Parts(raw, shown, sought, self.joint.ends.through, create_graph)
+        parts = _Parts(raw, shown, sought, self.joint.ends, create_graph)
         calls = [_core.without_hook(one) for one in (parts.to_results, parts.to_inputs, parts.close)]
         return calls[0], calls[1], (*raw, *views), calls[2]
 
-    def _aliases(self, inputs: tuple[Any, ...], create_graph: bool, missing: tuple[int, ...]) -> list[Any]:
-        """Stand-ins for the inputs whose gradients can be asked for, and whose writes nobody sees."""
+    def _aliases(self, inputs: tuple[Any, ...], create_graph: bool, missing: tuple[int, ...]) -> tuple[list[Any], dict[int, Any], dict[int, Any]]:
+        """Stand-ins for the inputs whose gradients can be asked for, and whose writes nobody sees; and for those that are views
+        (`aot.sides`) by input what stands for their bases, and what leads to their nodes of after the call. `inputs`: after the
+        inputs two more for each view, which lead to its base and to its node of after the call.
+        """
+        count, viewed = len(self.joint.fakes), self.joint.viewed
+        parts, after = dict(zip(viewed, inputs[count::2], strict=True)), dict(zip(viewed, inputs[count + 1 :: 2], strict=True))
+        inputs = inputs[:count]
+        bases: dict[int, Any] = {}
         written = {index for index, _ in self.joint.forward.mutations}
         moved = {index for index, _ in self.joint.rebased}
         reached = functools.reduce(operator.or_, self.joint.ends.reach, 0)
@@ -128,7 +141,13 @@ class Rerun:
                 again.append(tensor)
                 continue
             tensor = self._as_it_came(index, tensor, index in missing)
-            if index in moved:
+            if index in self.joint.requiring and not tensor.requires_grad:  # it was detached in place since
+                tensor = tensor.detach().requires_grad_()
+            if index in parts:
+                part, last = [self._as_it_came(index, one[index], index in missing) for one in (parts, after)]
+                bases[index], tensor = _as_view(tensor, part)
+                after[index] = last.view_as(last)
+            elif index in moved:
                 with torch.enable_grad():
                     tensor = _copy(tensor)  # no view: what is written to it is not to be told of another
             elif index in written:
@@ -139,7 +158,7 @@ class Rerun:
             else:
                 tensor = tensor.detach().requires_grad_(tensor.requires_grad)
             again.append(tensor)
-        return again
+        return again, bases, after
 
     def _as_it_came(self, index: int, tensor: torch.Tensor, stands_in: bool) -> torch.Tensor:
         """An input that the program has given other sizes in place since (`unsqueeze_`), with those that it had. What stands in for one
@@ -169,8 +188,8 @@ class Rerun:
         rules = self.joint.outputs
         if ("raw", number) in rules:
             return results[rules.index(("raw", number))]
-        for result, rule in zip(results, rules, strict=True):
-            if rule[0] == "view" and rule[1] == ("raw", number) and rule[5]:
+        for place, (result, rule) in enumerate(zip(results, rules, strict=True)):
+            if rule[0] == "view" and rule[5] and aot.base_of_view([*rules, *self.joint.inner], place) == ("raw", number):
                 return result._base
         raise RuntimeError("dyncomp: an output without a gradient was asked for one")
 
@@ -178,16 +197,17 @@ class Rerun:
 class _Parts:
     """A history of eager's that ends at results, and at the views that are `shown`, for all gradients but their own."""
 
-    def __init__(self, raw: tuple[Any, ...], shown: list[GradientEdge], sought: list[Any], through: list[list[int]], create_graph: bool):
-        self.raw, self.sought, self.through, self.create_graph = raw, sought, through, create_graph
-        met = {place for others in through for place in others}
+    def __init__(self, raw: tuple[Any, ...], shown: list[GradientEdge], sought: list[Any], ends: aot.Ends, create_graph: bool):
+        self.raw, self.sought, self.through, self.create_graph = raw, sought, ends.through, create_graph
+        self.youngest_first = [place for place in reversed(ends.order) if place < len(raw)]  # as gradients come in, in eager
+        met = {place for others in ends.through for place in others}
         self.ends = {place: get_gradient_edge(raw[place]) if place < len(raw) else shown[place - len(raw)] for place in met}
         self.root: Any = None
         self.stops = [edge.node.register_prehook(functools.partial(self._stop, place)) for place, edge in self.ends.items()]
 
     def close(self) -> None:
-        for stop in self.stops:
-            stop.remove()
+        for one in self.stops:
+            one.remove()
 
     def _stop(self, place: int, gradients: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """What comes to a result inside is handed to its own node by who asked."""
@@ -206,7 +226,8 @@ class _Parts:
     def to_inputs(self, gradients: tuple[Any, ...], wanted: tuple[bool, ...]) -> tuple[Any, ...]:
         places = [place for place, yes in enumerate(wanted) if yes]
         results: list[Any] = [None] * len(wanted)
-        for number, gradient in enumerate(gradients):
+        for number in self.youngest_first if places else ():
+            gradient = gradients[number]
             if gradient is None:
                 continue
             found = self._run(number, gradient, tuple([self.sought[place] for place in places]))
@@ -214,6 +235,16 @@ class _Parts:
                 if one is not None:
                     results[place] = one if results[place] is None else results[place] + one
         return tuple(results)
+
+
+def _as_view(tensor: torch.Tensor, part: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(base, view of all of it): the one has the history of `part`, the other that of `tensor` until it is written."""
+    with torch.enable_grad():
+        base = _copy(part)
+        view = base.view_as(base)
+        if tensor.requires_grad:
+            _exec.set_history(view, tensor.view_as(tensor))
+    return base, view
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

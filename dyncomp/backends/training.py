@@ -10,6 +10,7 @@ torch-level graph runs once more under eager's autograd, on the same inputs and 
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -24,8 +25,9 @@ from dyncomp.backends.eager import run_graph
 from dyncomp.backends.registry import CompileRequest
 from dyncomp.backends.rerun import Rerun
 from dyncomp.context import COMPILE_LOCK
+from dyncomp.fake.levels import put_aside
 from dyncomp.fake.tensor import FakeTensor, TensorMeta, make_fake
-from dyncomp.shape.layout import is_contiguous, iteration_order
+from dyncomp.shape.layout import is_contiguous, iteration_order, strides_in_order
 from dyncomp.shape.symbolic import numbers_in
 from dyncomp.values.node_by_node import node_by_node
 from dyncomp.values.saved_state import SavedState
@@ -56,7 +58,7 @@ def compile_training(request: CompileRequest, build: Build) -> Callable[..., Any
     if not joint.repeatable and joint.pattern != tuple(joint.differentiable):
         # Nothing can be computed anew afterwards, so all that may be asked for is kept.
         joint = aot.trace_joint(request.gm, fakes, tuple(joint.differentiable))
-    plan = _Trainer(joint, build, request).plan
+    plan = _Trainer(joint, build, request.gradients, request.retire, first=True).plan
     return taking_casts(plan, joint.casts, node_by_node(joint.gm))
 
 
@@ -87,11 +89,12 @@ def _wide_enough(joint: aot.JointGraph, request: CompileRequest) -> aot.JointGra
 class _Trainer:
     """Makes the training plan, and a wider one when more outputs get gradients than was thought."""
 
-    def __init__(self, joint: aot.JointGraph, build: Build, request: CompileRequest):
+    def __init__(self, joint: aot.JointGraph, build: Build, asked: set[Any], retire: Callable[[], None], first: bool = False):
         self.build = build
         self.state = SavedState()
-        self.asked, self.retire = request.gradients, request.retire
-        self.plan = self._make_plan(joint, first=True)
+        self.asked, self.retire = asked, retire
+        self.variants: dict[tuple[int, ...], Callable[..., Any]] = {}
+        self.plan = self._make_plan(joint, first)
 
     def _make_plan(self, joint: aot.JointGraph, first: bool = False) -> Any:
         """`first`: the guards are not made yet, so whatever this learns of the sizes is among them."""
@@ -116,35 +119,57 @@ class _Trainer:
             differentiable=differentiable,
             saved=joint.saved,
             written=[index for index, _ in [*joint.forward.mutations, *joint.rebased]],
-            rebased=[(index, number, joint.rewrites[index]) for index, number in joint.rebased],
-            outputs=joint.outputs,
+            rebased=[(index, number, *joint.rewrites[index]) for index, number in joint.rebased],
+            outputs=[*joint.outputs, *joint.inner],
+            returned=len(joint.outputs),
             draws=joint.random,
             repeatable=joint.repeatable,
             held=joint.held,
             originals=joint.originals,
-            early=joint.early,
-            passed=joint.passed,
+            sides=joint.sides,
+            viewed=joint.viewed,
+            for_views=_core.without_hook(functools.partial(self.for_views, joint)),
             **_ends(joint, len(differentiable)),
             likely=[joint.pattern[k] for k in differentiable],
             leaf_order=joint.leaf_orders[joint.pattern],
         )
 
-    def _original(self, joint: aot.JointGraph) -> Callable[..., Any]:
+    def _original(self, joint: aot.JointGraph, reason: str = "inputs-share-memory") -> Callable[..., Any]:
         original = node_by_node(joint.gm)
 
         def run(*inputs: Any) -> Any:
             results = original(*inputs[: len(inputs) - len(joint.casts)])  # raises where the program writes to what must not be written
-            counters.add_fallback("inputs-share-memory")
+            counters.add_fallback(reason)
             return results
 
         return run
+
+    def for_views(self, joint: aot.JointGraph, viewed: tuple[int, ...]) -> Callable[..., Any]:
+        """What runs in calls where these inputs, which the program writes, are views: to autograd they are another program."""
+        with COMPILE_LOCK:
+            if viewed not in self.variants:
+                self.variants[viewed] = self._variant(joint, viewed)
+            return self.variants[viewed]
+
+    def _variant(self, joint: aot.JointGraph, viewed: tuple[int, ...]) -> Callable[..., Any]:
+        try:
+            joint.check_facts()
+            other = aot.trace_joint(joint.gm, joint.fakes, joint.pattern, joint.casts, viewed)
+            plan: Callable[..., Any] = _Trainer(other, self.build, self.asked, self.retire).plan
+            joint.check_facts()  # the guards are made: what this learned of the sizes is not among them
+        except aot.Unsupported as reason:
+            counters.add_fallback(f"aot: {reason}")
+            return _hidden(self._original(joint, "written-views-eager"))
+        return plan
 
     def widen(self, joint: aot.JointGraph, pattern: tuple[bool, ...]) -> None:
         """Calls from now on keep what gradients of these outputs need, too."""
         union = tuple(a or b for a, b in zip(joint.pattern, pattern, strict=True))
         try:
             joint.check_facts()
-            plan = self._make_plan(aot.trace_joint(joint.gm, joint.fakes, union, joint.casts))
+            with self.state.as_then():  # a backward may run in another block
+                wider = aot.trace_joint(joint.gm, joint.fakes, union, joint.casts, joint.viewed)
+            plan = self._make_plan(wider)
             joint.check_facts()  # the guards are made: what this learned of the sizes is not among them
         except aot.Unsupported as reason:
             counters.add_fallback(f"aot: {reason}")
@@ -194,10 +219,11 @@ class _Backward:
         """
         pattern, autocast = self._asked(asked)
         key = (pattern, autocast, wanted)
-        with COMPILE_LOCK, torch.no_grad():
-            if strides is not None and self._has_own_form(pattern, strides):
+        with COMPILE_LOCK, torch.no_grad(), put_aside():
+            own = None if strides is None else self._own_form(pattern, strides)
+            if own is not None:
                 try:
-                    return self._compile(*key, strides)
+                    return self._compile(*key, own)
                 except aot.Unsupported as reason:
                     counters.add_fallback(f"gradients-copied: {reason}")
             if key not in self.ready:
@@ -234,21 +260,29 @@ class _Backward:
         return pattern, on
 
     def _layouts(self, pattern: tuple[bool, ...]) -> list[Layout]:
-        return [_layout(tangent_meta(self.joint.raw_metas[k])) for k, asked in enumerate(pattern) if asked]
+        return [_layout(tangent_meta(meta)) for meta in self._asked_metas(pattern)]
 
-    def _has_own_form(self, pattern: tuple[bool, ...], strides: tuple[tuple[int, ...], ...]) -> bool:
-        """True for gradients that are laid out otherwise than `_layouts` says: eager's own would be, too, where they are handed on."""
-        prepared = not any(new and not old for new, old in zip(pattern, self.joint.pattern, strict=True))
-        return prepared and self.joint.forward.sizes is None and [list(one) for one in strides] != self._layouts(pattern)
+    def _asked_metas(self, pattern: tuple[bool, ...]) -> list[TensorMeta]:
+        return [meta for meta, asked in zip(self.joint.raw_metas, pattern, strict=False) if asked]
 
-    def _compile(self, pattern: tuple[bool, ...], autocast: Autocast, wanted: aot.Wanted, strides: aot.Strides = None) -> Ready:
-        ready = self._built(pattern, autocast, wanted, strides)
+    def _own_form(self, pattern: tuple[bool, ...], strides: tuple[tuple[int, ...], ...]) -> list[Layout] | None:
+        """Layouts of gradients that are laid out otherwise than `_layouts` says: eager's own would be, too, where they are handed on.
+        None where there is no backward for them alone.
+        """
+        if any(new and not old for new, old in zip(pattern, self.joint.pattern, strict=True)):
+            return None
+        own = [_layout_of(meta, one) for meta, one in zip(self._asked_metas(pattern), strides, strict=True)]
+        return None if own == self._layouts(pattern) else own
+
+    def _compile(self, pattern: tuple[bool, ...], autocast: Autocast, wanted: aot.Wanted, own: list[Layout] | None = None) -> Ready:
+        ready = self._built(pattern, autocast, wanted, own)
         self.joint.check_facts()
         return ready
 
-    def _built(self, pattern: tuple[bool, ...], autocast: Autocast, wanted: aot.Wanted, strides: aot.Strides = None) -> Ready:
+    def _built(self, pattern: tuple[bool, ...], autocast: Autocast, wanted: aot.Wanted, own: list[Layout] | None = None) -> Ready:
+        strides = None if own is None else tuple(map(_strides_of, self._asked_metas(pattern), own))
         graph = self.joint.backward(pattern, autocast, wanted, strides)
-        layouts: list[Layout] = self._layouts(pattern) if strides is None else [list(one) for one in strides]
+        layouts = self._layouts(pattern) if own is None else own
         call = _hidden(self.trainer.build(graph, "backward"))
         given = graph.placeholders[: len(self.joint.saved)]
         handed_on = {rule[1][1] for rule in graph.outputs if rule[0] == "view"} | {
@@ -282,7 +316,7 @@ def _ends(joint: aot.JointGraph, outputs: int) -> dict[str, Any]:
         "output_order": ends.order,
         "through": ends.through,
         "depth": ends.depth,
-        "shown": [(place, -1 if item is None else item) for place, item in ends.shown],
+        "shown": [(kind, index, -1 if item is None else item) for kind, index, item in ends.shown],
         "keepers": pairs(ends.keepers),
         "readers": [pairs(one) for one in joint.readers],
         "last_needs": last,
@@ -301,6 +335,19 @@ def _layout(meta: TensorMeta) -> Layout:
     if is_contiguous(meta.shape, meta.strides):
         return "order", list(range(meta.ndim))
     return "order", iteration_order(meta.shape, [meta.strides])[::-1]
+
+
+def _layout_of(meta: TensorMeta, strides: tuple[int, ...]) -> Layout:
+    """The same of a gradient that came in. Where sizes vary, one without memory for each element is copied."""
+    if not any(numbers_in([meta.shape, meta.strides])):
+        return list(strides)
+    if 0 in strides:
+        return _layout(tangent_meta(meta))
+    return "order", sorted(range(meta.ndim), key=lambda dim: -strides[dim])
+
+
+def _strides_of(meta: TensorMeta, layout: Layout) -> tuple[int, ...]:
+    return strides_in_order(meta.shape, layout[1][::-1]) if isinstance(layout, tuple) else tuple(layout)
 
 
 def _hidden(call: Callable[..., Any]) -> Callable[..., Any]:

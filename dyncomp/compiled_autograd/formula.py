@@ -27,8 +27,9 @@ from dyncomp.aot.tracer import TraceMode
 from dyncomp.compiled_autograd.function_node import follow
 from dyncomp.compiled_autograd.running import STACK, Running
 from dyncomp.errors import GraphBreak
+from dyncomp.fake.derivatives import corrected
 from dyncomp.fake.tensor import FakeTensor
-from dyncomp.guards.source import Source
+from dyncomp.guards.source import Const, Source
 from dyncomp.shape.layout import is_dense
 from dyncomp.values import registry
 from dyncomp.values.base import Tracer, Value
@@ -148,6 +149,9 @@ def _node(running: Running, fn: Formula, given: list[Any]) -> tuple[Recorder, tu
     kept += zip(running.tensors[fn.index], fakes[fn.inputs :], strict=True)
     with mode:
         results = _exec.backward_call(running.steps, fn.index, tuple(fakes[: fn.inputs]))
+        found = corrected(running.objects[fn.index], results, fakes[: fn.inputs])
+        if found is not None:
+            results = _exec.backward_call(running.steps, fn.index, found, run=False)
     return mode.recorder, results
 
 
@@ -246,13 +250,18 @@ def _replay(tx: Tracer, tape: Tape, results: Results, args: Sequence[Value]) -> 
         if node.op is Input:
             values[node] = args[node.args[0]]
         elif node.op is Constant:
-            values[node] = tx.constant(node.args[0])
+            values[node] = _literal(node.args[0])
         elif node.op is operator.getitem:
             values[node] = values[node.args[0]].getitem(tx, tx.constant(node.args[1]))
         else:
             named = {name: lower(value) for name, value in node.kwargs.items()}
             values[node] = tx.graph_call(node.op, [lower(value) for value in node.args], named)
     return tx.tuple_of([tx.constant(None) if one is None else values[one] for one in results])
+
+
+def _literal(tensor: torch.Tensor) -> TensorValue:
+    """A tensor that belongs to the operations themselves. Nobody else may hold it, so what is compiled does."""
+    return TensorValue(source=Const(tensor), obj=tensor)
 
 
 def _live(tape: Tape, results: Results) -> set[Node]:

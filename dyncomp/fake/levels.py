@@ -87,3 +87,16 @@ def dress(wrapper: torch.Tensor) -> None:
     fields["meta"] = TensorMeta(shape, strides, wrapper.dtype, wrapper.device, plain(wrapper.storage_offset()))
     fields["fake_storage"] = inner.fake_storage if type(inner) is FakeTensor else None
     fields["constant"] = None
+
+
+@contextlib.contextmanager
+def put_aside() -> Iterator[None]:
+    """Outside of all levels, which come back afterwards: a history that was made outside of a `vmap` is made again so."""
+    layers = []
+    while depth():
+        layers.append(_functorch.pop_dynamic_layer_stack())
+    try:
+        yield
+    finally:
+        while layers:
+            _functorch.push_dynamic_layer_stack(layers.pop())

@@ -14,6 +14,9 @@ from typing import Any
 
 import torch
 
+from dyncomp.fake.derivatives import as_eager
+from dyncomp.fake.tensor import FakeTensor
+
 _watchers: list[list[set[Any]]] = []
 
 
@@ -29,7 +32,8 @@ def gradients(retain: bool, loss: torch.Tensor, gradient: torch.Tensor | None, *
     for watcher in _watchers:
         watcher.append(history(loss))
     run = torch.autograd.Variable._execution_engine.run_backward
-    found = run((loss,), (gradient,), retain, False, leaves, True, accumulate_grad=False)
+    with as_eager((loss,)) if type(loss) is FakeTensor else contextlib.nullcontext():
+        found = run((loss,), (gradient,), retain, False, leaves, True, accumulate_grad=False)
     return [one.detach() if one._is_view() else one for one in found]
 
 

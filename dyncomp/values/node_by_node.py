@@ -15,13 +15,14 @@ from typing import Any
 import torch
 
 from dyncomp.values.context_state import restoring, sets_state
+from dyncomp.values.users_line import naming_lines
 
 _MARK = "_dyncomp_wrote"
 
 
 def node_by_node(gm: Any) -> Callable[..., Any]:
-    """The graph as a function of its inputs."""
-    return left_as_found(gm.forward, gm)
+    """The graph as a function of its inputs. Its errors name the program's lines."""
+    return left_as_found(naming_lines(gm), gm)
 
 
 def left_as_found(run: Callable[..., Any], gm: Any) -> Callable[..., Any]:

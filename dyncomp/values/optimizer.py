@@ -122,8 +122,10 @@ def zero_grad(tx: Tracer, args: Sequence[Value], kwargs: dict[str, Value]) -> Va
 
 @registry.on_tensor_method("requires_grad_")
 def keep_requires_grad(tx: Tracer, tensor: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
-    """`g.requires_grad_(False)` of a tensor that requires none changes nothing."""
-    given = [*args, *kwargs.values()]
-    if len(given) == 1 and not given[0].truth(tx) and not tensor.fake(tx).requires_grad:
+    """`g.requires_grad_(False)` of a tensor that requires none changes nothing, nor does `h.requires_grad_()` of one that does."""
+    given = args[0] if args else kwargs.get("requires_grad", tx.constant(True))
+    if len(args) + len(kwargs) > 1 or given.python_type() is not bool or tx.fake_mode.levels:  # levels refuse it in any case
+        return None
+    if given.truth(tx) == tensor.fake(tx).requires_grad:
         return tensor  # type: ignore[no-any-return]
     return None

@@ -14,8 +14,9 @@ stays too high is worse than a wrong flag: from then on every autocast block of 
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -112,6 +113,8 @@ class SavedState:
         self.duals = len(_open.duals)
         self.forward_grad = torch._C._is_fwd_grad_enabled()
         self.modes = _get_current_function_mode_stack()
+        self.default_dtype = torch.get_default_dtype()
+        self.deterministic = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
 
     def put_back(self) -> None:
         leave_to(self.levels)
@@ -127,6 +130,30 @@ class SavedState:
             leave_autocast()
         for _ in range(-extra):
             torch.autocast_increment_nesting()
+        self._put_back_sdpa()
+
+    @contextlib.contextmanager
+    def as_then(self) -> Iterator[None]:
+        """With all that decides what a traced operation becomes as it was, whatever it is now: autocast, the kernels of SDPA, the default
+        dtype, deterministic algorithms. Grad mode and open blocks stay.
+        """
+        now = SavedState()
+        self._choose()
+        try:
+            yield
+        finally:
+            now._choose()
+
+    def _choose(self) -> None:
+        self.put_back_autocast()
+        self._put_back_sdpa()
+        if torch.get_default_dtype() is not self.default_dtype:
+            torch.set_default_dtype(self.default_dtype)
+        enabled, warn_only = self.deterministic
+        if (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()) != self.deterministic:
+            torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+
+    def _put_back_sdpa(self) -> None:
         for (setter, _), value in zip(SDPA, self.sdpa, strict=True):
             setter(value)
 

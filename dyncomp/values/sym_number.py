@@ -169,7 +169,8 @@ def asked(question: Callable[[], Any]) -> Any:
 
 def compute(tx: Tracer, function: Callable[..., Any], *operands: Value, plainly: Callable[..., Any] | None = None) -> Value:
     """`function` of numbers, some of them symbolic. `plainly`: what the program called, whose errors are meant."""
-    real = [operand.number if isinstance(operand, SymNumberValue) else operand.as_constant() for operand in operands]
+    # Python's own arithmetic for numbers that are pinned by now: torch's turns those into floats and asks them for its methods.
+    real = [plain(operand.number) if isinstance(operand, SymNumberValue) else operand.as_constant() for operand in operands]
     try:
         result = asked(lambda: function(*real))
     except GraphBreak:

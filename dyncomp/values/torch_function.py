@@ -104,7 +104,6 @@ _OVERRIDE_CHECKS = (
 _BREAKS: dict[Any, tuple[str, str]] = {
     torch.autograd.grad: ("autograd", "torch.autograd.grad"),
     torch.autograd.backward: ("autograd", "torch.autograd.backward"),
-    torch.utils.checkpoint.checkpoint: ("autograd", "torch.utils.checkpoint"),
     torch.manual_seed: ("random", "torch.manual_seed"),
     torch.seed: ("random", "torch.seed"),
     torch.initial_seed: ("random", "torch.initial_seed"),

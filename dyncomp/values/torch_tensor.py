@@ -26,6 +26,7 @@ from dyncomp.fake.levels import is_wrapped
 from dyncomp.fake.real import check_supported
 from dyncomp.guards.plain import know
 from dyncomp.guards.source import Const, InstanceDict, SlotAttr, Source, Weak, attribute
+from dyncomp.shape.layout import known_equal
 from dyncomp.shape.symbolic import is_symbolic
 from dyncomp.values import registry, tensor_numbers, torch_names
 from dyncomp.values.base import ABSENT, Builder, Tracer, Unreconstructible, Value
@@ -160,8 +161,18 @@ class TensorValue(Value):
         if name == "grad" and self._takes_grad(tx, value):
             self.set_grad(tx, value)
             return
+        if name == "data" and isinstance(value, TensorValue) and self._is_own_data(tx, value):
+            return  # `p.data -= g` assigns what it has just written in place
         reason = "autograd" if name in ("requires_grad", "grad") else "unsupported-mutation"
         raise GraphBreak(reason, f"setting attribute {name!r} of a tensor")
+
+    def _is_own_data(self, tx: Tracer, value: TensorValue) -> bool:
+        """True for the same elements of the same memory. Of several outside tensors in one memory nobody guards where they start."""
+        mine, its = self.fake(tx), value.fake(tx)
+        storage = mine.fake_storage
+        if its.fake_storage is not storage or not mine.meta.same_layout(its.meta) or not known_equal(mine.meta.offset, its.meta.offset):
+            return False
+        return not any(one.source is not None and one is not self and one.fake(tx).fake_storage is storage for one in tensors_of(tx))
 
     def _takes_grad(self, tx: Tracer, value: Value) -> bool:
         """True for an assignment that cannot fail: None, or a tensor like this one."""

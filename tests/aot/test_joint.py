@@ -117,6 +117,25 @@ def test_parts_of_the_prepared_outputs():
         joint.backward((True, True))
 
 
+def test_a_loss_that_is_a_piece_of_a_value():
+    def f(x, w):
+        h = x.exp() * w
+        return h, (h * h).sum(0)[1]
+
+    joint, *_ = joint_of(f, r(4, 4), r(4))
+    assert joint.pattern == (False, True)
+    assert [tuple(meta.shape) for meta in joint.raw_metas] == [(4, 4), (4,)]
+
+
+def test_what_only_parts_are_seen_of_gets_row_major_gradients():
+    def parts(x, w):
+        return (x.t().clone() * 2)[1:], (x.t().exp()).t()
+
+    joint, *_ = joint_of(parts, r(4, 4), r(4))
+    assert [tuple(meta.strides) for meta in joint.raw_metas] == [(4, 1), (1, 4)]
+
+
+
 def test_statistics_are_written_once_and_not_kept():
     joint = check(
         torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU()), torch.randn(2, 3, 8, 8)

@@ -100,12 +100,39 @@ TWO = {
     "xlogy": torch.xlogy,
     "zeta": torch.special.zeta,
 }
+# Of a gradient and what went in or came out.
+GRADIENTS = {
+    "elu": lambda g, x: aten.elu_backward(g, 1, 1, 1, False, x),
+    "entropy": lambda g, x: aten.binary_cross_entropy_backward(g, x.sigmoid(), x.sigmoid(), None, 0),
+    "gelu": aten.gelu_backward,
+    "glu": lambda g, x: aten.glu_backward(g, torch.cat([x, x], 1), 1),
+    "hardshrink": lambda g, x: aten.hardshrink_backward(g, x, 0.5),
+    "hardsigmoid": aten.hardsigmoid_backward,
+    "hardswish": aten.hardswish_backward,
+    "hardtanh": lambda g, x: aten.hardtanh_backward(g, x, -1, 1),
+    "layers": lambda g, x: aten.native_layer_norm_backward(g, x, x.shape[-1:], x[..., :1], x[..., :1], None, None, [True, False, False])[0],
+    "leaky_relu": lambda g, x: aten.leaky_relu_backward(g, x, 0.1, False),
+    "log_sigmoid": lambda g, x: aten.log_sigmoid_backward(g, x, aten.log_sigmoid_forward(x)[1]),
+    "log_softmax": lambda g, x: aten._log_softmax_backward_data(g, x, 1, torch.float32),
+    "logit": lambda g, x: aten.logit_backward(g, x.sigmoid()),
+    "mish": aten.mish_backward,
+    "prelu": lambda g, x: aten._prelu_kernel_backward(g, x, x),
+    "reflected": lambda g, x: aten.reflection_pad2d_backward(F.pad(g, (0, 1, 0, 1)), x, (0, 1, 0, 1)),
+    "repeated": lambda g, x: aten.replication_pad2d_backward(F.pad(g, (0, 1, 0, 1)), x, (0, 1, 0, 1)),
+    "rrelu": lambda g, x: aten.rrelu_with_noise_backward(g, x, x, 0.1, 0.3, True, False),
+    "sigmoid": aten.sigmoid_backward,
+    "softmax": lambda g, x: aten._softmax_backward_data(g, x, 1, torch.float32),
+    "softplus": lambda g, x: aten.softplus_backward(g, x, 1, 20),
+    "softshrink": lambda g, x: aten.softshrink_backward(g, x, 0.5),
+    "tanh": aten.tanh_backward,
+    "threshold": lambda g, x: aten.threshold_backward(g, x, 0.1),
+}
 SAME_SHAPE = {"bce", "bce-logits", "cat", "cat-inner", "mse", "smooth"}
 DTYPES = [torch.float32, torch.int64, torch.int32, torch.bool, torch.bfloat16]
 
 
 @st.composite
-def strided(draw, shape):
+def strided(draw, shape, dtypes=DTYPES):
     """A tensor of ones: any order of the dimensions in memory, gaps, expanded dimensions, any stride at size 1."""
     strides, step = [0] * len(shape), 1
     for dim in draw(st.permutations(range(len(shape)))):
@@ -115,7 +142,7 @@ def strided(draw, shape):
         step *= draw(st.sampled_from([1, 1, 1, 2]))
         strides[dim] = draw(st.sampled_from([step] * 5 + [0]))
         step *= shape[dim]
-    memory = torch.ones(step + 1, dtype=draw(st.sampled_from(DTYPES)))
+    memory = torch.ones(step + 1, dtype=draw(st.sampled_from(dtypes)))
     return memory.as_strided(shape, strides)
 
 
@@ -137,6 +164,13 @@ def test_of_two_tensors(data, name, shape):
         other = tuple(1 if one else n for n, one in zip(shape, narrow, strict=True))
         other = other[data.draw(st.integers(0, len(shape) - 1)) :]
     check(TWO[name], data.draw(strided(shape)), data.draw(strided(other)))
+
+
+@settings(max_examples=800, deadline=None)
+@given(data=st.data(), name=st.sampled_from(sorted(GRADIENTS)), shape=shapes)
+def test_gradient_formulas(data, name, shape):
+    floats = strided(shape, [torch.float32])
+    check(GRADIENTS[name], data.draw(floats), data.draw(floats))
 
 
 def check(program, *tensors):

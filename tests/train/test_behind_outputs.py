@@ -156,7 +156,10 @@ def test_batched_gradients(backend):
         fast = compiled(lambda x, w: (x * w).sin())
         x, w = r(3), r(3)
         rows = torch.autograd.grad(fast(x, w), (x, w), torch.eye(3), is_grads_batched=True)
-        return rows, torch.autograd.functional.jacobian(lambda x: fast(x, w), x, vectorize=True)
+        y = fast(x, w)
+        by_hand = torch.vmap(lambda one: torch.autograd.grad(y, x, one, retain_graph=True)[0])(torch.eye(3))
+        weighted = torch.vmap(lambda _: torch.autograd.grad(y, w, torch.ones(3), retain_graph=True)[0])(torch.eye(2))
+        return rows, by_hand, weighted, torch.autograd.functional.jacobian(lambda x: fast(x, w), x, vectorize=True)
 
     same_story(story, backend, fallbacks=("backward-eager", "double-backward-eager"))
 

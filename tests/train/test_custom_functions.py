@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
+import dyncomp
 from tests.train.train_checks import same_story
 
 BACKENDS = pytest.mark.parametrize("backend", ["aot_eager", "codegen"])
@@ -220,3 +221,18 @@ def test_views_with_a_backward_of_their_own(program, backend):
         return told
 
     same_story(story, backend, fallbacks=("training-graph-eager", "aot: "))
+
+
+@BACKENDS
+def test_a_written_result_is_named_as_in_eager(fresh, backend):
+    """The error names the function, as eager does."""
+    told = []
+    for function in (Once.apply, dyncomp.optimize(lambda x: Once.apply(x), backend=backend)):
+        x = r(3)
+        y = function(x)
+        with torch.no_grad():
+            y.mul_(2)
+        with pytest.raises(RuntimeError) as raised:
+            y.sum().backward()
+        told.append(str(raised.value))
+    assert told[0] == told[1]

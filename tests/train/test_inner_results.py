@@ -303,13 +303,52 @@ def test_the_gradient_of_a_kept_result():
     both(lambda x, w: ((x * 2).exp(), w + 1), use)
 
 
-def test_hooks_on_views_with_create_graph_are_refused_by_name():
-    x, w = given()
+def turned_square(x, w):
+    t = (x * w).t()
+    return t, (t * t * w).sum()
+
+
+def piece_squared(x, w):
+    first, second = (x.exp() * w).chunk(2)
+    return first, (first * second * first).sum()
+
+
+def linear_of_three(x, w):
+    y = torch.nn.functional.linear(x.unsqueeze(0), w)
+    return y, (y**3).sum()
+
+
+@pytest.mark.parametrize("used", ["no", "hooked", "used before"])
+@pytest.mark.parametrize("program", [turned_square, piece_squared, linear_of_three])
+def test_hooks_on_views_with_create_graph(program, used):
+    """Gradients of gradients come to them too, from inside of the call; also where something was made of the view before."""
+
+    def use(results, leaves, notes):
+        view, y = results
+        more = (view * 2).sum() if used == "used before" else y
+        view.retain_grad()
+        if used == "hooked":
+            view.register_hook(lambda gradient: notes.append(gradient.detach().clone()) or gradient * 2)
+        (slope,) = torch.autograd.grad(y, leaves[0], create_graph=True)
+        ((slope * slope).sum() + more).backward()
+        notes.append(view.grad)
+
+    both(program, use)
+
+
+def test_looks_at_written_views_with_create_graph_are_refused_by_name():
+    def program(x, w):
+        x.mul_(w)
+        return x * x, w + 1
+
+    leaf, w = given()
+    x = (leaf * 2)[0]
     with config.patch(strict=True):
-        t, y = dyncomp.optimize(turned)(x, w)
-        t.register_hook(lambda gradient: gradient * 2)
+        y, _ = dyncomp.optimize(program)(x, w[0])
+        assert x.grad_fn is not None
+        x.register_hook(lambda gradient: gradient * 2)
         with pytest.raises(RuntimeError, match="create_graph"):
-            torch.autograd.grad(y.sum(), x, create_graph=True)
+            torch.autograd.grad(y.sum(), leaf, create_graph=True)
 
 
 def test_under_compiled_autograd():

@@ -44,6 +44,30 @@ def test_autocast_around_the_forward(dtype, backend):
 
 
 @BACKENDS
+@pytest.mark.parametrize("around", [torch.autocast("cpu", torch.bfloat16), torch.autocast("cpu", enabled=False)], ids=["on", "off"])
+def test_gradients_that_nobody_expected(around, backend):
+    """The forward is compiled anew for them, as it was, though the backward that asks runs in no block."""
+
+    def story(compiled):
+        def net(x, w):
+            y = x @ w
+            return y.sum(), y * 2
+
+        fast, told = compiled(net), []
+        for _ in range(3):
+            x, w = r(4, 8, grad=False), r(8, 4)
+            with around:
+                loss, other = fast(x, w)
+            told += [loss.detach(), other.detach()]
+            with torch.autocast("cpu", torch.bfloat16, enabled=around._enabled is False):
+                (loss.float() + other.float().sum()).backward()
+            told.append(w.grad)
+        return told
+
+    same_story(story, backend, ("backward-runs-again", "backward-eager"), rtol=2e-2, atol=2e-2)
+
+
+@BACKENDS
 def test_autocast_around_the_backward(backend):
     """Eager's backward runs in the formats of its forward, whatever is on meanwhile."""
 

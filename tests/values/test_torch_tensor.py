@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dyncomp
-from tests.support import check
+from tests.support import assert_same, check
 
 
 def eager(function, *args, **kwargs):
@@ -199,3 +199,78 @@ def test_any_chain_of_operators(chain):
         return total
 
     eager(f, X.abs() + 1, Y, calls=1, graphs=None, breaks=None)
+
+
+def test_requires_grad_that_changes_nothing(fresh):
+    """Of what requires a gradient already, or none, the method gives the tensor itself; others break."""
+
+    def function(x, w, on):
+        h = (x * w).requires_grad_()
+        assert h.requires_grad_(True) is h
+        return h.sin() + x.requires_grad_(False) + w.detach().requires_grad_(requires_grad=on)
+
+    fast = dyncomp.optimize(function)
+    for on, breaks in ((False, 0), (True, 1)):
+        ours, theirs = X.clone().requires_grad_(), X.clone().requires_grad_()
+        got, want = fast(X.clone(), ours, on), function(X.clone(), theirs, on)
+        got.sum().backward()
+        want.sum().backward()
+        assert_same([got, ours.grad], [want, theirs.grad])
+        assert bool(dyncomp.stats().graph_breaks) == bool(breaks)
+
+
+def test_data_that_is_written_in_place(fresh):
+    """`p.data -= g` assigns the tensor that it wrote to: the memory is the same, and so is the version of p."""
+
+    def function(p, q, x):
+        h = p * x
+        p.data -= 0.5 * x
+        q.data *= p.data
+        q.data[0] += 1
+        return h.sum() + q.sum()
+
+    def run(call):
+        p, q = X.clone().requires_grad_(), Y.clone().requires_grad_()
+        address, seen = p.data_ptr(), []
+        for step in range(3):
+            loss = call(p, q, X * step)
+            loss.backward()
+            seen += [loss, p, q, p.grad, q.grad, p._version, p.data_ptr() == address]
+            p.grad = q.grad = None
+        return seen
+
+    assert_same(run(dyncomp.optimize(function)), run(function))
+    assert dyncomp.stats().graph_breaks == 0
+
+
+def test_data_of_another_tensor(fresh):
+    def function(p, x):
+        p.data = p.data - x
+        return p.sum()
+
+    def run(call):
+        p = X.clone().requires_grad_()
+        for _ in range(2):
+            call(p, Y).backward()
+        return p, p.grad
+
+    assert_same(run(dyncomp.optimize(function)), run(function))
+    assert dyncomp.stats().break_reasons["unsupported-mutation"]
+
+
+def test_data_of_a_neighbour(fresh):
+    """Views of one memory may start elsewhere in the next call."""
+
+    def function(p, q):
+        p.data = q.data
+        return p * 2
+
+    def run(call):
+        base = torch.arange(12.0)
+        seen = []
+        for first, second in ((0, 0), (0, 4), (4, 8), (4, 4)):
+            p, q = base[first : first + 4], base[second : second + 4]
+            seen += [call(p, q), p, p.data_ptr() == q.data_ptr()]
+        return seen
+
+    assert_same(run(dyncomp.optimize(function)), run(function))

@@ -3,6 +3,8 @@
     dropout(x, 1.0)          in Python: a mask is drawn                   in C++: zeros, and nothing is drawn
     rnn(x, ..., dropout=p)   in Python: never any dropout between layers  in C++: between all of them
     batch_norm(x, ...)       in Python: counted writes to the statistics  in C++: no version counter knows of them
+    multilabel_margin_loss   in Python: places after -1 count as well     in C++: they do not
+    hardshrink(nan)          in Python: the gradient of nan is kept       in C++: it is 0
 
 An LSTM with symbolic sizes is one call of oneDNN a layer, as in eager, in the Python form alone: it is taken where it is right.
 """
@@ -21,7 +23,10 @@ from dyncomp.shape.symbolic import is_symbolic
 
 _KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 _PYTHON_KEYS = (_KEY, torch._C.DispatchKey.Autograd)
-_OTHERWISE = "native_batch_norm dropout gru.input gru.data rnn_tanh.input rnn_tanh.data rnn_relu.input rnn_relu.data lstm.input lstm.data"
+_OTHERWISE = (
+    "native_batch_norm dropout gru.input gru.data rnn_tanh.input rnn_tanh.data rnn_relu.input rnn_relu.data lstm.input lstm.data "
+    "multi_margin_loss multilabel_margin_loss_forward hardshrink softshrink"
+)
 
 
 def _fakes(values: Any) -> list[FakeTensor]:

@@ -8,10 +8,19 @@ from typing import Any
 
 import torch
 
+from dyncomp.fake.meta_kernel import infer_by_meta_kernel
 from dyncomp.fake.promotion import FLOATS_INTEGERS
 from dyncomp.fake.registry import layout, rule
 from dyncomp.fake.tensor import TensorMeta
-from dyncomp.shape.layout import Ints, channels_last_strides, contiguous_strides, has_channels_last_order, numel
+from dyncomp.shape.layout import (
+    Ints,
+    channels_last_strides,
+    contiguous_strides,
+    has_channels_last_order,
+    has_zero,
+    is_contiguous,
+    numel,
+)
 from dyncomp.shape.symbolic import is_symbolic
 
 Layout = tuple[Ints, Ints]  # sizes, strides
@@ -62,16 +71,9 @@ def _gives_channels_last(
     image, kernel = (x.shape, x.strides), (weight.shape, weight.strides)
     if len(stride) == 1:
         # Eager computes it as two-dimensional of height 1, on a row-major image.
-        image, kernel = (
-            _with_height(x.shape, contiguous_strides(x.shape)),
-            _with_height(weight.shape, weight.strides),
-        )
-        stride, padding, dilation, output_padding = (
-            [1, *stride],
-            [0, *padding],
-            [1, *dilation],
-            [0, *output_padding],
-        )
+        image = _with_height(x.shape, _row_major(x.shape, x.strides))
+        kernel = _with_height(weight.shape, weight.strides)
+        stride, padding, dilation, output_padding = _settings_with_height(stride, padding, dilation, output_padding)
     last = has_channels_last_order(*image), has_channels_last_order(*kernel)
     if not any(last):
         return False
@@ -101,6 +103,9 @@ def _convolution_backward(
     """A kernel of one element is row-major and channels last at once, so its gradient comes out as oneDNN happens to have computed
     it, which depends on the machine: the operation itself is asked.
     """
+    if x.ndim == 3 and x.device.type == "cpu" and not has_zero((*x.shape, *weight.shape)):
+        higher = _settings_with_height(*[list(s) for s in (stride, padding, dilation, output_padding)])
+        return _sequence_backward(result, grad, x, weight, bias_sizes, higher, transposed, groups, output_mask)
     found = result[1]
     if found is None or x.device.type != "cpu" or found.ndim not in (4, 5):
         return result
@@ -114,6 +119,34 @@ def _convolution_backward(
         return result
     row_major = TensorMeta(found.shape, contiguous_strides(found.shape), found.dtype, found.device)
     return type(result)((result[0], row_major, result[2]))
+
+
+def _sequence_backward(
+    result: Any, grad: TensorMeta, x: TensorMeta, weight: TensorMeta, bias_sizes: Any, settings: list[list[int]], transposed: bool,
+    groups: int, output_mask: Sequence[bool],
+) -> Any:  # fmt: skip
+    """Eager computes it as two-dimensional of height 1, on a row-major image."""
+
+    def high(value: TensorMeta, strides: Ints) -> TensorMeta:
+        return TensorMeta(*_with_height(value.shape, strides), value.dtype, value.device, value.offset)
+
+    row_major = _row_major(x.shape, x.strides)
+    stride, padding, dilation, output_padding = settings
+    image, kernel = high(x, row_major), high(weight, weight.strides)
+    last = has_channels_last_order(image.shape, image.strides) or has_channels_last_order(kernel.shape, kernel.strides)
+    gradient = high(grad, grad.strides)
+    if last:  # eager takes all three so; torch 2.11's meta kernel goes by the gradient
+        gradient = TensorMeta(gradient.shape, channels_last_strides(gradient.shape), grad.dtype, grad.device)
+    args = (
+        gradient, image, kernel, bias_sizes,
+        stride, padding, dilation, transposed, output_padding, groups, output_mask,
+    )  # fmt: skip
+    found = _convolution_backward(infer_by_meta_kernel(torch.ops.aten.convolution_backward.default, args, {}), *args)
+    flat = [
+        None if one is None else TensorMeta((*one.shape[:2], one.shape[3]), (*one.strides[:2], one.strides[3]), one.dtype, one.device)
+        for one in found[:2]
+    ]
+    return type(result)((*flat, result[2]))
 
 
 @functools.cache
@@ -178,6 +211,19 @@ def _spatial(sizes: Ints, kernels: Ints, settings: list[list[int]], transposed: 
             room = size + 2 * pad - reach - 1
             result.append(room // step + 1 if room >= 0 else 0)
     return result if all(n > 0 for n in result) else None
+
+
+def _row_major(shape: Ints, strides: Ints) -> Ints:
+    """As of `contiguous()`: dimensions of size 1 keep their strides."""
+    symbolic = any(map(is_symbolic, (*shape, *strides)))
+    return strides if not symbolic and is_contiguous(shape, strides) else contiguous_strides(shape)
+
+
+def _settings_with_height(
+    stride: list[int], padding: list[int], dilation: list[int], output_padding: list[int]
+) -> list[list[int]]:
+    """One number stands for all dimensions, which a stride of 1 or a padding of 0 along the height is not."""
+    return [[1, *stride[:1]], [0, *padding[:1]], [1, *dilation[:1]], [0, *output_padding[:1]]]
 
 
 def _with_height(shape: Ints, strides: Ints) -> tuple[Ints, Ints]:

@@ -16,7 +16,7 @@ from dyncomp.fake.promotion import FLOATS
 from dyncomp.fake.registry import register, rule
 from dyncomp.fake.rules.view import wrap_dim
 from dyncomp.fake.tensor import TensorMeta
-from dyncomp.shape.layout import contiguous_strides
+from dyncomp.shape.layout import contiguous_strides, elementwise_strides
 from dyncomp.shape.symbolic import number_key
 
 _INDICES = (torch.int32, torch.int64)
@@ -59,6 +59,13 @@ register(
     "leaky_relu_backward hardswish_backward hardsigmoid_backward softplus_backward",
     _of_two,
 )
+
+
+@rule("hardshrink_backward softshrink_backward")
+def _shrunk(grad: TensorMeta, x: TensorMeta, lambd: float) -> TensorMeta | None:
+    if x.dtype not in FLOATS or x.dtype is not grad.dtype or x.device != grad.device or not _equal(grad.shape, x.shape):
+        return None
+    return TensorMeta(x.shape, elementwise_strides(x.shape, [(grad.shape, grad.strides), (x.shape, x.strides)]), x.dtype, x.device)
 
 
 @rule("native_dropout_backward")
@@ -114,6 +121,12 @@ def _loss(grad: TensorMeta, x: TensorMeta, target: TensorMeta, reduction: int, *
     if not _equal(x.shape, target.shape) or not (_equal(grad.shape, x.shape) or reduction != 0 and grad.shape == ()):
         return None
     return _row_major(x.shape, x)
+
+
+@rule("multi_margin_loss_backward multilabel_margin_loss_backward")
+def _margin_loss(grad: TensorMeta, x: TensorMeta, target: TensorMeta, *args: Any, **kwargs: Any) -> TensorMeta | None:
+    """Eager fills row-major zeros of the input's shape, whatever the layouts are."""
+    return _row_major(x.shape, x) if x.dtype in FLOATS and x.dtype is grad.dtype and x.device == grad.device == target.device else None
 
 
 @rule("nll_loss_backward")

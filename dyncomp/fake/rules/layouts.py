@@ -14,6 +14,7 @@ from dyncomp.fake.rules.like import preserved, row_major
 from dyncomp.fake.rules.pointwise import binary_layout, unary_layout
 from dyncomp.fake.rules.view import wrap_dim
 from dyncomp.fake.tensor import TensorMeta
+from dyncomp.shape.layout import suggested_strides
 
 
 def _iterated(result: TensorMeta, *args: Any, **kwargs: Any) -> TensorMeta:
@@ -58,13 +59,45 @@ _POLYNOMIALS = (
 )
 register_layout(" ".join([f"special_{name}" for name in _POLYNOMIALS.split()]), binary_layout, elementwise=True)
 register_layout("_prelu_kernel frexp.Tensor", _like_first, elementwise=True)
-register_layout("randint_like randint_like.low_dtype index_put fill.Scalar fill.Tensor", _like_first)
+register_layout("randint_like randint_like.low_dtype index_put fill.Scalar fill.Tensor log_sigmoid_backward", _like_first)
 register_layout(
     "masked_fill.Scalar masked_fill.Tensor diag_embed renorm grid_sampler_2d grid_sampler_3d "
     "isin.Tensor_Tensor isin.Tensor_Scalar im2col col2im "
-    "normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor",
+    "normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor "
+    "glu_backward _softmax_backward_data _log_softmax_backward_data index_add index_copy",
     _filled,
 )
+
+
+def _result_first(result: Any, grad: TensorMeta, x: TensorMeta, *args: Any, **kwargs: Any) -> Any:
+    """Eager's iterator comes to what went in before it comes to the gradient."""
+    operands = (x, *[value for value in args if type(value) is TensorMeta], grad)
+    return tuple([laid_out(one, operands) for one in result]) if type(result) is tuple else laid_out(result, operands)
+
+
+register_layout(
+    "gelu_backward silu_backward tanh_backward sigmoid_backward mish_backward hardtanh_backward hardswish_backward "
+    "hardsigmoid_backward softplus_backward elu_backward logit_backward",
+    _iterated,
+)
+register_layout("threshold_backward leaky_relu_backward _prelu_kernel_backward", _result_first)
+
+
+@layout("native_layer_norm_backward")
+def _of_layers(result: Any, *args: Any, **kwargs: Any) -> Any:
+    return result if result[0] is None else type(result)((row_major(result[0]), *result[1:]))
+
+
+@layout("reflection_pad2d_backward replication_pad2d_backward")
+def _of_padded_images(result: TensorMeta, grad: TensorMeta, x: TensorMeta, *args: Any, **kwargs: Any) -> TensorMeta:
+    return TensorMeta(result.shape, suggested_strides(result.shape, x.shape, x.strides), result.dtype, result.device)
+
+
+@layout("rrelu_with_noise_backward")
+def _leaking_backward(
+    result: TensorMeta, grad: TensorMeta, x: TensorMeta, noise: TensorMeta, lower: float, upper: float, training: bool, *args: Any
+) -> TensorMeta:
+    return laid_out(result, (noise, grad) if training and upper - lower > 1e-6 else (x, grad))
 
 
 def _losses_of_elements(result: TensorMeta, x: TensorMeta, *args: Any, **kwargs: Any) -> TensorMeta:
@@ -83,6 +116,11 @@ def _iterated_losses(
     result: TensorMeta, x: TensorMeta, target: TensorMeta, reduction: int = 1, *args: Any, **kwargs: Any
 ) -> TensorMeta:
     return laid_out(result, (x, target)) if reduction == 0 else result
+
+
+@layout("binary_cross_entropy_backward")
+def _of_entropies(result: TensorMeta, grad: TensorMeta, x: TensorMeta, *args: Any, **kwargs: Any) -> TensorMeta:
+    return preserved(x)
 
 
 register_layout("mse_loss smooth_l1_loss", _iterated_losses, elementwise=True)

@@ -108,6 +108,16 @@ class HooksOfView : public torch::autograd::FunctionPreHook {
   uint32_t result_;
 };
 
+// How often the graph task that runs was asked for a gradient of the node; who asked knows the node so often meanwhile.
+std::size_t times_asked_for(const Node* node) {
+  const auto* asked = torch::autograd::get_current_graph_task_exec_info();
+  if (asked == nullptr) {
+    return 0;
+  }
+  auto found = asked->find(const_cast<Node*>(node));
+  return found == asked->end() || !found->second.captures_ ? 0 : found->second.captures_->size();
+}
+
 }  // namespace
 
 void CompiledCall::set_result(std::size_t end, const at::Tensor& tensor) {
@@ -148,7 +158,7 @@ void CompiledCall::adopt_views(const std::vector<std::pair<Weak, Edge>>& views) 
   std::vector<bool> free;
   for (const auto& [view, edge] : found) {
     Node* node = torch::autograd::impl::grad_fn_unsafe(view);
-    free.push_back(references(node) == known[node]);
+    free.push_back(references(node) <= known[node] + times_asked_for(node));
   }
   for (std::size_t i = 0; i < found.size(); ++i) {
     const auto& [view, edge] = found[i];

@@ -336,6 +336,18 @@ def test_hooks_on_views_with_create_graph(program, used):
     both(program, use)
 
 
+@pytest.mark.parametrize("program", [turned_square, piece_squared, linear_of_three])
+def test_second_derivatives_by_a_view(program):
+    def use(results, leaves, notes):
+        view, y = results
+        for _ in range(2):
+            (slope,) = torch.autograd.grad(y, view, create_graph=True)
+            notes += torch.autograd.grad(slope.pow(2).sum(), [view, *leaves], retain_graph=True)
+        (slope.sum() + y).backward()
+
+    both(program, use)
+
+
 def test_looks_at_written_views_with_create_graph_are_refused_by_name():
     def program(x, w):
         x.mul_(w)
